@@ -160,7 +160,7 @@ CONTAMINATION_SCORES = Stage(
 """2: shared beginnings once; 3: records name the style that items were asked in; 4: what was scored, suite and source;
 5: columns as in `evals.result` 8."""
 GAP = Stage("evals.gap", "1", job="evals", config=GapConfig, gate={"datakit.token_cache": "datakit.contamination"})
-EXPORT_CANARY = Stage("evals.export_canary", "1", job="evals", config=ExportCanaryConfig)
+EXPORT_CANARY = Stage("evals.export_canary", "2", job="evals", config=ExportCanaryConfig)
 TRIAL_RESULT = Stage(
     "evals.trial_result", "1", job="evals", config=TrialResultConfig, gate={"datakit.token_cache": "datakit.contamination"}
 )

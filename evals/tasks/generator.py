@@ -86,14 +86,15 @@ class EngineGenerator:
             kept = encoded.ids[max(0, len(encoded.ids) - (room - 1)) :]
             pending.append(_Pending(len(encoded.ids) - len(kept)))
             prompt = (self.served.start_token, *kept)
-            asks.append(GenerationRequest(prompt, max_tokens, Sampling(0.0, 1.0), 0, tuple(stops), self.served.end_tokens))
+            ends = {"stops": tuple(stops), "end_tokens": self.served.end_tokens}
+            asks.append(GenerationRequest(prompt, max_tokens, Sampling(0.0), 0, **ends))
         return _answered(self.scheduler, asks, pending)
 
 
 def sampling_from(served: LoadedModel, count: int, max_tokens: int, seed: int) -> list[Generated]:
     """Sample texts from a document's start at temperature 1; text `i` has the seed `seed + i`."""
-    start, sampling = (served.end_token,), Sampling(1.0, 1.0)  # in training a document follows the end of another
-    asks = [GenerationRequest(start, max_tokens, sampling, seed + i, (), served.end_tokens) for i in range(count)]
+    start, ends = (served.end_token,), served.end_tokens  # in training a document follows the end of another
+    asks = [GenerationRequest(start, max_tokens, Sampling(), seed + i, end_tokens=ends) for i in range(count)]
     with _scheduling(served) as scheduler:
         return _answered(scheduler, asks, [_Pending(0) for _ in asks])
 

@@ -1,6 +1,6 @@
 """Answers: the objects of OpenAI's API, complete or as the events of a stream."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -32,6 +32,7 @@ class Choice:
     reused_tokens: int = 0
     finish: str | None = None
     offset: int = 0
+    events: int = 0
     offsets: TextStream = field(init=False)
 
     def __post_init__(self) -> None:
@@ -47,21 +48,44 @@ class Choice:
     def complete(self) -> dict[str, Any]:
         """The choice object of an answer that is not streamed."""
         if self.kind == "completion":
-            return self._choice(self.text, self.scores)
-        message = {"role": "assistant", "content": self.text}
-        return {"index": self.index, "message": message, "logprobs": self._log_probs(self.scores), "finish_reason": self.finish}
+            return self._choice({"text": self.text}, self.scores, first=True)
+        return self._choice({"message": {"role": "assistant", "content": self.text}}, self.scores, first=True)
 
     def event(self, delta: Delta) -> dict[str, Any]:
-        """The choice object of one event of a stream."""
+        """The choice object of one event of a stream, after `take`."""
+        self.events += 1
+        first = self.events == 1
         if self.kind == "completion":
-            return self._choice(delta.text, delta.scores)
-        first = {"role": "assistant"} if self.generated == delta.generated else {}
-        log_probs = self._log_probs(delta.scores)
-        content = {**first, "content": delta.text}
-        return {"index": self.index, "delta": content, "logprobs": log_probs, "finish_reason": delta.finish}
+            return self._choice({"text": delta.text}, delta.scores, first)
+        role = {"role": "assistant"} if first else {}
+        return self._choice({"delta": {**role, "content": delta.text}}, delta.scores, first)
 
-    def _choice(self, text: str, scores: Iterable[TokenScore]) -> dict[str, Any]:
-        return {"index": self.index, "text": text, "logprobs": self._log_probs(scores), "finish_reason": self.finish}
+    def _choice(self, content: dict[str, Any], scores: Sequence[TokenScore], first: bool) -> dict[str, Any]:
+        choice = {"index": self.index, **content, "logprobs": self._log_probs(scores), "finish_reason": self.finish}
+        drawn = [score for score in scores if score.drawn is not None]
+        if self.ask.reported.token_ids:
+            choice |= {"prompt_token_ids": self.ask.prompt} if first and self.kind == "completion" else {}
+            choice["token_ids"] = [score.token for score in drawn]
+        if self.ask.reported.sampling:
+            choice["sampling"] = self._sampling(drawn)
+        return choice
+
+    def _sampling(self, drawn: Sequence[TokenScore]) -> dict[str, Any]:
+        """How the tokens were drawn: arrays with one entry a generated token."""
+        distributions = [score.drawn for score in drawn if score.drawn is not None]
+        found = {
+            "seed": self.ask.seed,
+            "sample": self.ask.sample,
+            "raw_logprobs": [score.log_prob for score in drawn],
+            "processed_logprobs": [each.log_prob for each in distributions],
+            "kept_mass": [each.mass for each in distributions],
+        }
+        kept = {"kept_token_ids": [each.kept for each in distributions]} if self.ask.reported.kept_token_ids else {}
+        return found | kept
+
+    def _shown(self, score: TokenScore) -> float | None:
+        """The log-probability that `logprobs` shows."""
+        return score.drawn.log_prob if self.ask.reported.processed and score.drawn is not None else score.log_prob
 
     def _log_probs(self, scores: Iterable[TokenScore]) -> dict[str, Any] | None:
         """Log-probabilities of every generated token, with those after a stop string and the end token.
@@ -79,15 +103,16 @@ class Choice:
                 token_text(self.tokenizer, token): log_prob for token, log_prob in reversed(score.top)
             }  # of equal texts the likeliest counts
             made["tokens"].append(name)
-            made["token_logprobs"].append(score.log_prob)
-            made["top_logprobs"].append(None if score.log_prob is None else {name: score.log_prob} | best)
+            log_prob = self._shown(score)
+            made["token_logprobs"].append(log_prob)
+            made["top_logprobs"].append(None if log_prob is None else {name: log_prob} | best)
             made["text_offset"].append(self.offset)
             self.offset += len(self.offsets.push(score.token))
         return made
 
     def _chat_score(self, score: TokenScore) -> dict[str, Any]:
         top = [self._named(token, log_prob) for token, log_prob in score.top]
-        return {**self._named(score.token, score.log_prob), "top_logprobs": top}
+        return {**self._named(score.token, self._shown(score)), "top_logprobs": top}
 
     def _named(self, token: int, log_prob: float | None) -> dict[str, Any]:
         name = token_text(self.tokenizer, token)
@@ -100,9 +125,19 @@ def answer(kind: Kind, head: dict[str, Any], choices: list[dict[str, Any]], stre
     return {**head, "object": _OBJECTS[kind, stream], "choices": choices}
 
 
+def prompt_of(kind: Kind, choices: list[Choice]) -> dict[str, Any]:
+    """The prompt's tokens, which a chat has beside its choices (as in vLLM), if the client wants tokens."""
+    ask = choices[0].ask
+    return {"prompt_token_ids": ask.prompt} if kind == "chat" and ask.reported.token_ids else {}
+
+
 def usage(choices: Iterable[Choice]) -> dict[str, Any]:
-    """Count prompt tokens, generated tokens, and prompt tokens that came from the prefix cache."""
+    """Count prompt tokens, generated tokens, and prompt tokens that came from the prefix cache.
+
+    A prompt with several answers counts once.
+    """
     choices = list(choices)
-    read, made = sum(len(c.ask.prompt) for c in choices), sum(c.generated for c in choices)
-    cached = {"cached_tokens": sum(c.reused_tokens for c in choices)}
+    prompts = [choice for choice in choices if choice.ask.sample == 0]
+    read, made = sum(len(c.ask.prompt) for c in prompts), sum(c.generated for c in choices)
+    cached = {"cached_tokens": sum(c.reused_tokens for c in prompts)}
     return {"prompt_tokens": read, "completion_tokens": made, "total_tokens": read + made, "prompt_tokens_details": cached}

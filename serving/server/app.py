@@ -19,9 +19,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serving.forms import parse
 from serving.refusals import CLIENT_LEFT, MODEL_VERSION_HEADER, Guard, RequestError, read_body, refuse, refuse_unrouted
-from serving.server.answers import Choice, Kind, answer, usage
+from serving.server.answers import Choice, Kind, answer, prompt_of, usage
 from serving.server.engine import Engine, EngineSettings, NoRoomError
-from serving.server.generation_requests import chat_ask, completion_asks
+from serving.server.generation_requests import chat_asks, completion_asks
 from serving.server.loaded_model import LoadedModel
 from serving.server.metrics import Metrics
 from serving.server.protocol import ChatRequest, CompletionRequest, DetokenizeRequest, Sampled, TokenizeRequest
@@ -92,7 +92,7 @@ class Server:
 
     async def chat(self, request: Request) -> Response:
         form = await run_in_threadpool(parse, ChatRequest, await read_body(request))
-        return await self._answer(request, "chat", form, [await run_in_threadpool(chat_ask, form, self.served)])
+        return await self._answer(request, "chat", form, await run_in_threadpool(chat_asks, form, self.served))
 
     async def _answer(self, request: Request, kind: Kind, form: Sampled, asks: list[GenerationRequest]) -> Response:
         options = form.stream_options
@@ -109,7 +109,7 @@ class Server:
         if not await while_connected(request, gather(choices, deltas)):
             return Response(status_code=CLIENT_LEFT)
         document = answer(kind, head, [choice.complete() for choice in choices], stream=False)
-        return JSONResponse({**document, "usage": usage(choices)}, headers=version)
+        return JSONResponse({**document, **prompt_of(kind, choices), "usage": usage(choices)}, headers=version)
 
     def _deltas(self, asks: list[GenerationRequest]) -> AsyncIterator[tuple[int, Delta]]:
         """Submit the requests (a full queue answers 429), and yield deltas as they come."""

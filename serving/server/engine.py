@@ -115,7 +115,7 @@ class Engine:
     def prefill(self, lane: int, row: int, tokens: Sequence[int], start: int, key: bytes | None) -> tuple[jax.Array, bool]:
         """Append at most P prompt tokens to a row after its first `start`; returns `hidden [P, D]`, and whether it was cached.
 
-        `key` names a full block (`prefix.block_keys`); a block without a key is not cached. Rows of `hidden` after the tokens
+        `key` names a block (`prefix.block_keys`); a block without a key is not cached. Rows of `hidden` after the tokens
         have no meaning.
         """
         cache, place = self._cache(lane), (jnp.int32(row), jnp.int32(start))

@@ -1,26 +1,31 @@
 """Convert HTTP requests to generation requests: tokenize prompts, check lengths, fill defaults that depend on the model."""
 
 import secrets
+from dataclasses import replace
 
 from serving.refusals import RequestError
 from serving.server.loaded_model import LoadedModel
-from serving.server.protocol import ChatRequest, CompletionRequest, Sampled
+from serving.server.protocol import MOST_ANSWERS, ChatRequest, CompletionRequest, Sampled
 from serving.server.sampling import Sampling
-from serving.server.sequence import GenerationRequest
+from serving.server.sequence import GenerationRequest, Reported
 
 
 def completion_asks(request: CompletionRequest, served: LoadedModel) -> list[GenerationRequest]:
-    """Make one `GenerationRequest` a prompt. Raises: RequestError."""
-    _check_model(request, served)
+    """Make `n` requests for each prompt, in the order of the choices. Raises: RequestError."""
+    _check(request, served)
     prompts = [_tokens(prompt, i, request.add_special_tokens, served) for i, prompt in enumerate(request.prompt)]
     for i, tokens in enumerate(prompts):
         _check_length(f"prompt {i}", tokens, request.max_tokens, "max_tokens", served)
-    return [_ask(request, served, tokens, request.max_tokens, request.logprobs, request.echo) for tokens in prompts]
+    asks = [_ask(request, served, tokens, request.max_tokens, request.logprobs, request.echo) for tokens in prompts]
+    return [sample for ask in asks for sample in _samples(ask)]
 
 
-def chat_ask(request: ChatRequest, served: LoadedModel) -> GenerationRequest:
-    """Render the conversation with the tokenizer's chat template. Raises: RequestError, 400 if there is none."""
-    _check_model(request, served)
+def chat_asks(request: ChatRequest, served: LoadedModel) -> list[GenerationRequest]:
+    """Render the conversation with the tokenizer's chat template, and make `n` requests of it.
+
+    Raises: RequestError, 400 if there is no template.
+    """
+    _check(request, served)
     if served.chat_template is None:
         raise RequestError(
             400,
@@ -36,23 +41,37 @@ def chat_ask(request: ChatRequest, served: LoadedModel) -> GenerationRequest:
     wanted = request.max_completion_tokens or request.max_tokens
     most = max(1, served.config.max_seq_len + 1 - len(tokens)) if wanted is None else wanted
     _check_length("messages", tokens, most, "max_tokens", served)
-    return _ask(request, served, tokens, most, request.top_logprobs if request.logprobs else None, False)
+    return _samples(_ask(request, served, tokens, most, request.top_logprobs if request.logprobs else None, False))
 
 
 def _ask(
     request: Sampled, served: LoadedModel, tokens: tuple[int, ...], max_tokens: int, top: int | None, echo: bool
 ) -> GenerationRequest:
-    """Make one request. Every prompt uses the given seed, so a prompt in a list gets the same answer as alone."""
+    """Make the request of a prompt's first sample.
+
+    Every prompt uses the given seed, so a prompt in a list gets the same answer as alone.
+    """
     return GenerationRequest(
         prompt=tokens,
         max_tokens=max_tokens,
-        sampling=Sampling(request.temperature, request.top_p),
+        sampling=Sampling(request.temperature, request.top_p, max(0, request.top_k), request.min_p),
         seed=request.seed if request.seed is not None else secrets.randbits(63),
+        samples=request.n,
         stops=request.stop,
-        end_tokens=served.end_tokens,
+        end_tokens=frozenset(request.stop_token_ids) | (frozenset() if request.ignore_eos else served.end_tokens),
         top=top,
         echo=echo,
+        reported=Reported(
+            token_ids=request.return_token_ids,
+            sampling=request.return_sampling,
+            kept_token_ids=request.return_kept_token_ids,
+            processed=request.logprobs_mode == "processed_logprobs",
+        ),
     )
+
+
+def _samples(ask: GenerationRequest) -> list[GenerationRequest]:
+    return [replace(ask, sample=sample) for sample in range(ask.samples)]
 
 
 def _tokens(prompt: str | tuple[int, ...], index: int, add_start: bool, served: LoadedModel) -> tuple[int, ...]:
@@ -61,12 +80,14 @@ def _tokens(prompt: str | tuple[int, ...], index: int, add_start: bool, served: 
         return (served.start_token, *ids) if add_start or not ids else tuple(ids)
     if not prompt:
         raise RequestError(400, f"prompt {index} is []; at least one token id is allowed, or an empty string", "prompt")
-    for token in prompt:
-        if not 0 <= token < served.config.vocab_size:
-            raise RequestError(
-                400, f"prompt {index} holds token id {token}; 0 to {served.config.vocab_size - 1} are allowed", "prompt"
-            )
+    _check_tokens(f"prompt {index}", prompt, "prompt", served)
     return prompt
+
+
+def _check_tokens(what: str, tokens: tuple[int, ...], field: str, served: LoadedModel) -> None:
+    for token in tokens:
+        if not 0 <= token < served.config.vocab_size:
+            raise RequestError(400, f"{what} holds token id {token}; 0 to {served.config.vocab_size - 1} are allowed", field)
 
 
 def _check_length(what: str, tokens: tuple[int, ...], max_tokens: int, field: str, served: LoadedModel) -> None:
@@ -79,6 +100,14 @@ def _check_length(what: str, tokens: tuple[int, ...], max_tokens: int, field: st
         raise RequestError(400, f"{field} is {max_tokens}; {allowed}", field, "too_long")
 
 
-def _check_model(request: Sampled, served: LoadedModel) -> None:
+def _check(request: Sampled, served: LoadedModel) -> None:
+    """Check what both endpoints have and the form cannot check."""
     if request.model != served.name:
         raise RequestError(404, f"model is {request.model!r}; allowed: {served.name!r}", "model", "model_not_found")
+    _check_tokens("stop_token_ids", request.stop_token_ids, "stop_token_ids", served)
+    if request.return_kept_token_ids and not request.return_sampling:
+        only = "return_kept_token_ids is true; it is allowed with return_sampling: true only"
+        raise RequestError(400, only, "return_kept_token_ids")
+    prompts = len(request.prompt) if isinstance(request, CompletionRequest) else 1
+    if prompts * request.n > MOST_ANSWERS:
+        raise RequestError(400, f"n is {request.n} for {prompts} prompts; at most {MOST_ANSWERS} answers are allowed", "n")

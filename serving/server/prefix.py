@@ -49,10 +49,14 @@ class PrefixCache:
             self.num_bytes -= oldest.num_bytes
 
 
-def block_keys(tokens: np.ndarray, block_tokens: int, cache_length: int) -> list[bytes]:
-    """Keys of the full blocks of a prompt; each is a digest of the previous key and the block's tokens."""
+def block_keys(tokens: np.ndarray, block_tokens: int, cache_length: int, *, incomplete: bool = False) -> list[bytes]:
+    """Keys of the full blocks of a prompt; each is a digest of the previous key and the block's tokens.
+
+    `incomplete`: the last block gets a key too if it is not full.
+    """
     keys, last = [], cache_length.to_bytes(8, "little")
-    for start in range(0, len(tokens) - block_tokens + 1, block_tokens):
+    end = len(tokens) if incomplete else len(tokens) // block_tokens * block_tokens
+    for start in range(0, end, block_tokens):
         piece = np.asarray(tokens[start : start + block_tokens], np.int64).tobytes()
         last = hashlib.blake2b(last + piece, digest_size=16).digest()
         keys.append(last)

@@ -1,10 +1,10 @@
-"""Fields of a request: OpenAI's, and vLLM's `add_special_tokens`. No field is ignored.
+"""Fields of a request: OpenAI's, and some of vLLM's under its names. No field is ignored.
 
-A field that the server does not support is refused, unless its value has no effect (`n: 1`). So no client believes that such
-a field worked. `serving.forms` parses requests and makes the errors.
+A field that the server does not support is refused, unless its value has no effect (`best_of: 1`). So no client believes that
+such a field worked. `serving.forms` parses requests and makes the errors.
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeGuard
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -13,7 +13,11 @@ from serving.server.engine import MOST_LOGPROBS
 
 MOST_STOPS = 16
 MOST_PROMPTS = 256
-NULLABLE = frozenset({"temperature", "top_p", "stream", "max_tokens", "echo", "logprobs", "top_logprobs"})
+MOST_SAMPLES = 128
+MOST_ANSWERS = 1024
+MOST_STOP_TOKENS = 128
+SAMPLERS = ("temperature", "top_p", "top_k", "min_p", "n", "logprobs_mode", "stop_token_ids")
+NULLABLE = frozenset({*SAMPLERS, "stream", "max_tokens", "echo", "logprobs", "top_logprobs"})
 """Fields that OpenAI's clients may send as null, which means their default."""
 
 
@@ -43,7 +47,7 @@ def _prompts(value: object) -> tuple[str | tuple[int, ...], ...]:
     return tuple(_text(one) if isinstance(one, str) else tuple(one) for one in value)
 
 
-def _are_ids(value: object) -> bool:
+def _are_ids(value: object) -> TypeGuard[list[int]]:
     return isinstance(value, list) and all(type(token) is int for token in value)
 
 
@@ -52,6 +56,12 @@ def _stops(value: object) -> tuple[str, ...]:
     if not isinstance(stops, list) or len(stops) > MOST_STOPS or not all(isinstance(s, str) and s for s in stops):
         raise ValueError(f"null, a string, or a list of at most {MOST_STOPS} strings is allowed, none empty")
     return tuple(_text(stop) for stop in stops)
+
+
+def _stop_tokens(value: object) -> tuple[int, ...]:
+    if not _are_ids(value) or len(value) > MOST_STOP_TOKENS:
+        raise ValueError(f"a list of at most {MOST_STOP_TOKENS} token ids is allowed")
+    return tuple(value)
 
 
 def _only(*allowed: object) -> BeforeValidator:
@@ -79,13 +89,29 @@ class Sampled(Strict):
     model: str
     temperature: float = Field(1.0, ge=0, allow_inf_nan=False)
     top_p: float = Field(1.0, gt=0, le=1)
+    top_k: int = Field(0, ge=-1)
+    """Number of likeliest tokens to keep; 0 and -1 keep all."""
+    min_p: float = Field(0.0, ge=0, le=1)
+    n: int = Field(1, ge=1, le=MOST_SAMPLES)
+    """Answers to each prompt."""
     stop: Annotated[tuple[str, ...], BeforeValidator(_stops)] = ()
     seed: int | None = Field(None, ge=0, lt=2**63)
-    """Seed of the sampler; by default a new one for every request."""
+    """Seed of the sampler; by default a new one for every prompt. `sampling.uniform` says what it decides."""
+    stop_token_ids: Annotated[tuple[int, ...], BeforeValidator(_stop_tokens)] = ()
+    """Tokens that end an answer, in addition to the model's own."""
+    ignore_eos: bool = False
+    """The model's own end tokens end no answer."""
+    logprobs_mode: Literal["raw_logprobs", "processed_logprobs"] = "raw_logprobs"
+    """Whether `logprobs` are the model's own or those of the sampling distribution (in vLLM an option of the server)."""
+    return_token_ids: bool = False
+    """Choices get `prompt_token_ids` and `token_ids`."""
+    return_sampling: bool = False
+    """Choices get `sampling`, an object of arrays with one entry a generated token."""
+    return_kept_token_ids: bool = False
+    """`sampling` lists the tokens that a cut kept."""
     stream: bool = False
     stream_options: StreamOptions | None = None
     user: str | None = None
-    n: Annotated[None, _only(1, None)] = None
     presence_penalty: Annotated[None, _only(0, None)] = None
     frequency_penalty: Annotated[None, _only(0, None)] = None
     logit_bias: Annotated[None, _only({}, None)] = None

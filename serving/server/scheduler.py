@@ -89,7 +89,8 @@ class Scheduler:
         block = self.engine.settings.block_tokens
         for sequence in sequences:
             sequence.lane = self.engine.lane_for(len(sequence.ask.prompt) + max(sequence.ask.max_tokens - 1, 0))
-            sequence.keys = block_keys(np.asarray(sequence.ask.prompt), block, sequence.lane)
+            shared = sequence.ask.samples > 1
+            sequence.keys = block_keys(np.asarray(sequence.ask.prompt), block, sequence.lane, incomplete=shared)
         with self.changed:
             if not self.alive:
                 raise StoppedError(f"the scheduler does not run: {self.fault or 'it was stopped'}")
@@ -172,7 +173,7 @@ class Scheduler:
         while known and sequence.in_prompt:
             start = sequence.filled
             tokens = prompt[start : start + block]
-            key = sequence.keys[start // block] if len(tokens) == block else None
+            key = sequence.keys[start // block] if start // block < len(sequence.keys) else None
             hidden, known = self.engine.prefill(sequence.lane, sequence.row, tokens, start, key)
             if sequence.ask.echo:
                 self._score_prompt(sequence, hidden, start)

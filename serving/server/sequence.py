@@ -7,24 +7,41 @@ from typing import Literal
 import numpy as np
 from tokenizers import Tokenizer
 
-from serving.server.sampling import Sampling, likeliest, next_token
+from serving.server.sampling import Sampling, likeliest, sampling_distribution, uniform
 from serving.server.text import StopScanner, TextStream
 
 type Finish = Literal["stop", "length"]
 
 
 @dataclass(frozen=True)
+class Reported:
+    """What an answer reports of its tokens, in addition to OpenAI's fields."""
+
+    token_ids: bool = False
+    sampling: bool = False
+    """Log-probabilities of generated tokens, whole and under the sampling distribution, and the mass of the kept tokens."""
+    kept_token_ids: bool = False
+    processed: bool = False
+    """OpenAI's `logprobs` are those of the sampling distribution (vLLM's `processed_logprobs`), not the model's own."""
+
+
+@dataclass(frozen=True)
 class GenerationRequest:
-    """One prompt and the options of its answer. `top`: alternatives a position; None for no log-probabilities."""
+    """One prompt and the options of one answer. `top`: alternatives a position; None for no log-probabilities."""
 
     prompt: tuple[int, ...]
     max_tokens: int
     sampling: Sampling
     seed: int
+    sample: int = 0
+    """Index of this answer among the answers to its prompt."""
+    samples: int = 1
+    """Answers to the prompt; with several, all of the prompt goes into the prefix cache and is computed once."""
     stops: tuple[str, ...] = ()
     end_tokens: frozenset[int] = frozenset()
     top: int | None = None
     echo: bool = False
+    reported: Reported = Reported()
 
     @property
     def before(self) -> tuple[int, ...]:
@@ -34,11 +51,28 @@ class GenerationRequest:
 
 @dataclass(frozen=True)
 class TokenScore:
-    """A token, its log-probability in nats (None for a prompt's first), and the likeliest tokens there with theirs."""
+    """A token, its log-probability in nats (None for a prompt's first), and the likeliest tokens there with theirs.
+
+    `log_prob` is the model's own: temperature 1, no token left out. `top` follows `Reported.processed`.
+    """
 
     token: int
     log_prob: float | None
     top: tuple[tuple[int, float], ...] = ()
+    drawn: "DrawnFrom | None" = None
+    """None for tokens of the prompt."""
+
+
+@dataclass(frozen=True)
+class DrawnFrom:
+    """The distribution that a token was drawn from."""
+
+    log_prob: float
+    """Of the token, in nats, after temperature and cuts."""
+    mass: float
+    """Of the kept tokens, after temperature and before cuts."""
+    kept: tuple[int, ...] | None = None
+    """Their ids in ascending order; None if no cut is in force, or they are not reported."""
 
 
 @dataclass(frozen=True)
@@ -72,12 +106,10 @@ class Sequence:
     prompt_scores: list[TokenScore] = field(default_factory=list)
     finished: bool = False
     cancelled: bool = False
-    rng: np.random.Generator = field(init=False)
     stream: TextStream = field(init=False)
     scanner: StopScanner = field(init=False)
 
     def __post_init__(self) -> None:
-        self.rng = np.random.default_rng(self.ask.seed)
         self.stream = TextStream(self.tokenizer, self.ask.before)
         self.scanner = StopScanner(self.ask.stops)
         if self.ask.echo:
@@ -105,8 +137,8 @@ class Sequence:
     def take_next(self, log_probs: np.ndarray) -> None:
         """Choose the next token and deliver the new output."""
         ask = self.ask
-        token = next_token(log_probs, ask.sampling, self.rng)
-        top = tuple(likeliest(log_probs, ask.top)) if ask.top is not None else ()
+        score = self._draw(log_probs)
+        token = score.token
         self.newest, self.generated = token, self.generated + 1
         ended = token in ask.end_tokens
         text = "" if ended else self.scanner.push(self.stream.push(token))
@@ -117,4 +149,14 @@ class Sequence:
         if finish is None and self.generated == ask.max_tokens:
             finish = "length"
         self.finished = finish is not None
-        self.deliver(Delta(text, (TokenScore(token, float(log_probs[token]), top),), 1, finish, self.reused_tokens))
+        self.deliver(Delta(text, (score,), 1, finish, self.reused_tokens))
+
+    def _draw(self, log_probs: np.ndarray) -> TokenScore:
+        ask = self.ask
+        distribution = sampling_distribution(log_probs, ask.sampling)
+        drawn = distribution.draw(uniform(ask.seed, ask.sample, self.generated))
+        kept = tuple(distribution.tokens.tolist()) if ask.reported.kept_token_ids and ask.sampling.cuts else None
+        shown = distribution.log_probs(len(log_probs)) if ask.reported.processed else log_probs
+        top = tuple(likeliest(shown, ask.top)) if ask.top is not None else ()
+        drawn_from = DrawnFrom(drawn.log_prob, distribution.mass, kept)
+        return TokenScore(drawn.token, float(log_probs[drawn.token]), top, drawn_from)

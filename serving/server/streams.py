@@ -9,7 +9,7 @@ from typing import Any
 from starlette.requests import Request
 
 from serving.refusals import RequestError
-from serving.server.answers import Choice, Kind, answer, usage
+from serving.server.answers import Choice, Kind, answer, prompt_of, usage
 from serving.server.sequence import Delta
 
 
@@ -41,10 +41,13 @@ async def events_of(
 ) -> AsyncIterator[str]:
     """Yield server-sent events, the last one `[DONE]`; a failure is an event with an `error`."""
     write = functools.partial(json.dumps, ensure_ascii=False, separators=(",", ":"))
+    opening = prompt_of(kind, choices)
     try:
         async for index, delta in deltas:
             choices[index].take(delta)
-            yield f"data: {write(answer(kind, head, [choices[index].event(delta)], stream=True))}\n\n"
+            event = answer(kind, head, [choices[index].event(delta)], stream=True) | opening
+            yield f"data: {write(event)}\n\n"
+            opening = {}
     except RequestError as error:
         yield f"data: {write(error.body())}\n\n"
         return

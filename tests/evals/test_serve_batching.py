@@ -68,11 +68,14 @@ def asks(draw: st.DrawFn) -> GenerationRequest:
     shared = draw(st.integers(0, len(SHARED)))
     own = draw(st.lists(st.integers(0, 255), min_size=not shared, max_size=CONFIG.max_seq_len - shared))
     prompt = (*SHARED[:shared], *own)
+    samples = draw(st.sampled_from([1, 1, 4]))
     return GenerationRequest(
         prompt=prompt,
         max_tokens=draw(st.integers(0, CONFIG.max_seq_len + 1 - len(prompt))),
-        sampling=draw(st.sampled_from([GREEDY, Sampling(), Sampling(0.7, 0.9)])),
+        sampling=draw(st.sampled_from([GREEDY, Sampling(), Sampling(0.7, 0.9), Sampling(1.2, 0.95, 9, 0.01)])),
         seed=draw(st.integers(0, 3)),
+        sample=draw(st.integers(0, samples - 1)),
+        samples=samples,
         end_tokens=frozenset({START}),
         top=draw(st.sampled_from([None, 0, 1, 3])),
         echo=draw(st.booleans()),
@@ -160,6 +163,17 @@ def test_a_prefix_is_computed_once_and_counted(lonely) -> None:
         assert found == [answers(lonely, [ask])[0] for ask in asked]
         full_blocks = len(SHARED) // SETTINGS.block_tokens * SETTINGS.block_tokens
         assert f"serve_prompt_tokens_reused_total {float(full_blocks)}".encode() in scheduler.metrics.text()
+
+
+def test_the_samples_of_a_prompt_compute_it_once(lonely) -> None:
+    """More samples than rows, and a last block that is not full."""
+    asked = [GenerationRequest(SHARED, 4, Sampling(), seed=3, sample=i, samples=8) for i in range(8)]
+    with scheduling() as scheduler:
+        found = answers(scheduler, asked)
+        reused = f"serve_prompt_tokens_reused_total {float(7 * len(SHARED))}".encode()
+        assert reused in scheduler.metrics.text()
+    assert found == [answers(lonely, [ask])[0] for ask in asked]
+    assert len({tuple(delta.scores[0].token for delta in deltas) for deltas in found}) == 8
 
 
 def test_more_than_may_wait_are_refused_together_and_a_stopped_scheduler_says_so() -> None:

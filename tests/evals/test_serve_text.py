@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
+from scipy import stats
 from spaced import SPACE, spaced_tokenizer
 from unigram import byte_tokenizer
 
 from serving.forms import parse
 from serving.refusals import RequestError
 from serving.server.protocol import ChatRequest, CompletionRequest
-from serving.server.sampling import Sampling, likeliest, next_token
+from serving.server.sampling import Sampling, likeliest, sampling_distribution, uniform
 from serving.server.text import StopScanner, TextStream, token_text
 
 TOKENIZER = byte_tokenizer()
@@ -93,17 +94,49 @@ def test_a_sampled_token_is_in_the_nucleus(log_probs, top_p, temperature, seed) 
     mass = np.cumsum(weights[order])
     assume(not np.isclose(mass, top_p).any())
     nucleus = order[: int((mass < top_p).sum()) + 1]
-    rng = np.random.default_rng(seed)
-    drawn = {next_token(log_probs, Sampling(temperature, top_p), rng) for _ in range(30)}
-    assert drawn <= set(nucleus)
-    assert next_token(log_probs, Sampling(0, top_p), rng) == order[0]
+    distribution = sampling_distribution(log_probs, Sampling(temperature, top_p))
+    assert distribution.tokens.tolist() == sorted(nucleus)
+    assert {distribution.draw(uniform(seed, 0, i)).token for i in range(30)} <= set(nucleus)
+    assert sampling_distribution(log_probs, Sampling(0, top_p)).tokens.tolist() == order[:1]
+
+
+@given(
+    log_prob_lists,
+    st.sampled_from([0.5, 1.0, 2.0]),
+    st.sampled_from([0.0, 0.01, 0.3, 1.0]),
+    st.integers(0, 6),
+    st.floats(0.05, 1),
+)
+def test_a_sampling_distribution_is_the_tempered_one_over_its_kept_mass(log_probs, temperature, min_p, top_k, top_p) -> None:
+    """The reference applies the definition of each cut to a dictionary."""
+    tempered = {token: math.exp(float(value) / temperature) for token, value in enumerate(log_probs)}
+    whole = sum(tempered.values())
+    tempered = {token: weight / whole for token, weight in tempered.items()}
+    kept = {token: weight for token, weight in tempered.items() if weight >= min_p * max(tempered.values())}
+    if top_k:
+        kept = dict(sorted(kept.items(), key=lambda pair: (-pair[1], pair[0]))[:top_k])
+    order, nucleus, mass = sorted(kept, key=lambda token: (-kept[token], token)), [], 0.0
+    for token in order:
+        assume(abs(mass - top_p * sum(kept.values())) > 1e-9)
+        if mass < top_p * sum(kept.values()) or top_p == 1:
+            nucleus.append(token)
+            mass += kept[token]
+    found = sampling_distribution(log_probs, Sampling(temperature, top_p, top_k, min_p))
+    assert found.tokens.tolist() == sorted(nucleus)
+    assert found.mass == pytest.approx(mass)
+    expected = [math.log(tempered[token] / mass) for token in sorted(nucleus)]
+    np.testing.assert_allclose(found.log_probs(len(log_probs))[found.tokens], expected, atol=1e-9)
+    assert np.isneginf(np.delete(found.log_probs(len(log_probs)), found.tokens)).all()
 
 
 @pytest.mark.parametrize("temperature", [5e-324, 1e-300, 1e-6])
 def test_a_temperature_of_next_to_nothing_is_greedy(temperature: float) -> None:
     log_probs = np.log(np.array([0.2, 0.5, 0.3], np.float32))
-    drawn = {next_token(log_probs, Sampling(temperature, top_p), np.random.default_rng(0)) for top_p in (0.9, 1.0)}
-    assert drawn == {1}
+    found = [sampling_distribution(log_probs, Sampling(temperature, top_p)) for top_p in (0.9, 1.0)]
+    assert [(each.tokens.tolist(), each.mass, each.draw(0.99).log_prob) for each in found] == [([1], 1.0, 0.0)] * 2
+
+
+EIGHTHS = np.log(np.array([0.5, 0.25, 0.125, 0.125], np.float32))
 
 
 @pytest.mark.parametrize(
@@ -112,12 +145,48 @@ def test_a_temperature_of_next_to_nothing_is_greedy(temperature: float) -> None:
         (Sampling(), [0.5, 0.25, 0.125, 0.125]),
         (Sampling(temperature=0.5), [16 / 22, 4 / 22, 1 / 22, 1 / 22]),
         (Sampling(top_p=0.6), [2 / 3, 1 / 3, 0, 0]),
+        (Sampling(top_k=3), [4 / 7, 2 / 7, 1 / 7, 0]),
+        (Sampling(min_p=0.4), [2 / 3, 1 / 3, 0, 0]),
+        (Sampling(2.0, 0.9, 3, 0.3), [0.5 / (1 + 0.5**0.5), 0.5**0.5 / (2 + 2 * 0.5**0.5), 0.25 / (1 + 0.5**0.5), 0]),
     ],
 )
-def test_tokens_come_as_often_as_they_are_likely(sampling: Sampling, expected: list[float]) -> None:
-    log_probs, rng, number = np.log(np.array([0.5, 0.25, 0.125, 0.125], np.float32)), np.random.default_rng(0), 20_000
-    counts = np.bincount([next_token(log_probs, sampling, rng) for _ in range(number)], minlength=4)
-    np.testing.assert_allclose(counts / number, expected, atol=4 * math.sqrt(0.25 / number))
+@pytest.mark.parametrize("over", ["positions", "samples", "seeds"])
+def test_tokens_come_as_often_as_the_stated_distribution_says(sampling: Sampling, expected: list[float], over: str) -> None:
+    """Chi-square at 1e-4, for draws that differ in the position, in the sample or in the seed alone."""
+    number, distribution = 20_000, sampling_distribution(EIGHTHS, sampling)
+    place = {"positions": (7, 0), "samples": (7, 3), "seeds": (0, 5)}[over]
+    numbers = {
+        "positions": lambda i: uniform(*place, i),
+        "samples": lambda i: uniform(place[0], i, place[1]),
+        "seeds": lambda i: uniform(i, *place),
+    }[over]
+    counts = np.bincount([distribution.draw(numbers(i)).token for i in range(number)], minlength=4)
+    stated = np.exp(distribution.log_probs(4))
+    np.testing.assert_allclose(stated, np.array(expected) / sum(expected), atol=1e-6)
+    kept = stated > 0
+    assert (counts[~kept] == 0).all()
+    assert kept.sum() == 1 or stats.chisquare(counts[kept], number * stated[kept]).pvalue > 1e-4
+
+
+def test_a_draw_is_a_stated_function_of_seed_sample_and_position() -> None:
+    """Philox4x64-10 as Salmon et al. 2011 define it, written down again."""
+
+    def philox(seed: int, sample: int, position: int) -> int:
+        counter, key, mask = [position + 1, 0, 0, 0], [seed, sample], 2**64 - 1
+        for _ in range(10):
+            first, second = counter[0] * 0xD2E7470EE14C6C93, counter[2] * 0xCA5A826395121157
+            counter = [(second >> 64) ^ counter[1] ^ key[0], second & mask, (first >> 64) ^ counter[3] ^ key[1], first & mask]
+            key = [(key[0] + 0x9E3779B97F4A7C15) & mask, (key[1] + 0xBB67AE8584CAA73B) & mask]
+        return counter[0]
+
+    for seed, sample, position in [(0, 0, 0), (2**63 - 1, 127, 4095), (12345, 6, 7)]:
+        assert uniform(seed, sample, position) == (philox(seed, sample, position) >> 11) / 2**53
+
+
+@pytest.mark.parametrize("wrong", [{"temperature": -1}, {"top_p": 0}, {"top_k": -1}, {"min_p": 1.5}, {"temperature": math.inf}])
+def test_settings_that_mean_nothing_are_refused(wrong: dict) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} is .*; allowed"):
+        Sampling(**wrong)
 
 
 @given(log_prob_lists, st.integers(0, 15))
@@ -144,8 +213,8 @@ GOOD = {"model": "m", "prompt": "a"}
         ({"logprobs": 21}, "logprobs is 21; Input should be less than or equal to 20"),
         ({"seed": 2**63}, "seed is 9223372036854775808; Input should be less than"),
         ({"echo": "yes"}, "echo is 'yes'; Input should be a valid boolean"),
-        ({"n": 2}, "n is 2; the server does not support this; allowed: 1, None"),
-        ({"n": True}, "n is True; the server does not support this; allowed: 1, None"),
+        ({"n": 129}, "n is 129; Input should be less than or equal to 128"),
+        ({"n": True}, "n is True; Input should be a valid integer"),
         ({"presence_penalty": 0.5}, "presence_penalty is 0.5; the server does not support this; allowed: 0, None"),
         ({"logit_bias": {"5": 1}}, "logit_bias is {'5': 1}; the server does not support this; allowed: {}, None"),
         ({"stop": ["a", ""]}, "stop is ['a', '']; null, a string, or a list of at most 16 strings is allowed, none empty"),
