@@ -111,6 +111,40 @@ def alert_schedule(job: UnresolvedAssetJobDefinition) -> dg.ScheduleDefinition:
     )
 
 
+def scout_job() -> UnresolvedAssetJobDefinition:
+    """All scouts, one after another; one that fails does not stop the others."""
+    return dg.define_asset_job(
+        "scout_night",
+        selection=dg.AssetSelection.groups("operations") & dg.AssetSelection.key_prefixes(["scouts"]),
+        executor_def=dg.in_process_executor,
+    )
+
+
+def scout_schedules(scouts: UnresolvedAssetJobDefinition) -> list[dg.ScheduleDefinition]:
+    """Scouts at 02:00 UTC, and the judgement that every one has reported, at 06:00."""
+    judgement = dg.define_asset_job(
+        "judge_scouts", selection=dg.AssetSelection.assets(["operations", "scouts"]), executor_def=dg.in_process_executor
+    )
+    return [
+        dg.ScheduleDefinition(
+            name="nightly_scouts",
+            job=scouts,
+            cron_schedule="0 2 * * *",
+            execution_timezone="UTC",
+            default_status=schedules_at_start(),
+            description="Looks for what rots, at 02:00 UTC; edits nothing.",
+        ),
+        dg.ScheduleDefinition(
+            name="scouts_reported",
+            job=judgement,
+            cron_schedule="0 6 * * *",
+            execution_timezone="UTC",
+            default_status=schedules_at_start(),
+            description="Whether every scout of the night has reported, at 06:00 UTC.",
+        ),
+    ]
+
+
 def weekly_schedule() -> dg.ScheduleDefinition:
     """The report of the week that has ended, on Mondays at 07:00 UTC."""
     job = dg.define_asset_job(

@@ -79,6 +79,7 @@ def all_findings(
         *conditions.waiver_findings(ledger, now.date()),
         *conditions.budget_findings(ledger, limits, now),
         *conditions.queue_findings(queued_runs(instance), now, limits),
+        *conditions.scout_findings(silent_scouts(lab, now)),
     ]
     for campaign in campaigns:
         findings += conditions.campaign_findings(campaign, campaign_runs(instance, campaign))
@@ -86,6 +87,14 @@ def all_findings(
         use = shutil.disk_usage(lab.store.root)
         findings += conditions.disk_findings(lab.store.root, use.free, use.total, limits)
     return findings
+
+
+def silent_scouts(lab: Lab, now: datetime.datetime) -> dict[str, str]:
+    """Return the scouts that are silent. A lab in which none has ever reported has no scouts to wait for."""
+    from marin_assets.scouts import SCOUTS
+    from operations.scouts.reports import reports, silent
+
+    return silent(lab.store, SCOUTS, now) if reports(lab.store, list(SCOUTS)) else {}
 
 
 def campaign_runs(instance: dg.DagsterInstance, campaign: str) -> "list[CampaignRun]":

@@ -21,6 +21,7 @@ from marin_assets.laws import forecast_templates, law_templates, verdicts_asset
 from marin_assets.models import model_assets
 from marin_assets.operations import ferry_expiry_asset, lineage_consistency_asset, pass_rate_asset
 from marin_assets.runs import run_templates, training_asset
+from marin_assets.scouts import SCOUTS, scout_asset, scouts_asset
 from marin_assets.sweeps import sweep_asset, sweep_data, sweep_templates
 from marin_assets.table import AssetTable
 from marin_assets.transparency import transparency_log_asset
@@ -116,7 +117,7 @@ def build_defs(lab: LabOrResource, *, ferry: Ferry, declared: Declarations) -> d
     sail, rates, board = campaigns.ferry_job(), campaigns.pass_rate_job(names), campaigns.leaderboard_job()
     canaries = [campaigns.canary_job(band) for band in bands()]
     expiry, consistency, log_job = campaigns.expiry_job(), campaigns.consistency_job(), campaigns.log_job()
-    alert_job = campaigns.alert_job()
+    alert_job, scouts = campaigns.alert_job(), campaigns.scout_job()
     every = [*table, *(canary_training(band) for band in bands()), *ferry_assets(ferry)]
     made = [template for template in every if not template.is_external]
     of_sweeps = {template.example.key for sweep in declared.sweeps for template in sweep_templates(sweep)}
@@ -135,14 +136,17 @@ def build_defs(lab: LabOrResource, *, ferry: Ferry, declared: Declarations) -> d
             transparency_log_asset(),
             alerts_asset(names),
             weekly_report_asset(names),
+            *(scout_asset(name) for name in SCOUTS),
+            scouts_asset(),
             *history_specs(declared_histories()),
             *(broken_spec(broken) for broken in declared.broken),
         ],
-        jobs=[sail, *canaries, rates, board, expiry, consistency, log_job, alert_job],
+        jobs=[sail, *canaries, rates, board, expiry, consistency, log_job, alert_job, scouts],
         schedules=[
             *campaigns.schedules(sail, expiry, consistency, log_job),
             campaigns.alert_schedule(alert_job),
             campaigns.weekly_schedule(),
+            *campaigns.scout_schedules(scouts),
         ],
         sensors=[
             checkpoint_sensor(declared.runs),

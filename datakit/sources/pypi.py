@@ -14,6 +14,7 @@ import sys
 import tempfile
 import urllib.parse
 from pathlib import Path
+from typing import Any
 
 from datakit.sources.download import (
     RegistryUnreachableError,
@@ -72,7 +73,16 @@ def resolve_url(pin: WheelPin) -> str:
 
     A registry without PEP 658 metadata makes pip fetch the wheel once to read its name: so the long limit.
     """
-    requirement = f"{pin.package}=={pin.version}"
+    return _resolved(f"{pin.package}=={pin.version}")["download_info"]["url"]
+
+
+def newest_version(package: str) -> str:
+    """Return the version of a package's wheel that pip would install today. Raises: as `ensure_downloaded` for no answer."""
+    return _resolved(package)["metadata"]["version"]
+
+
+def _resolved(requirement: str) -> dict[str, Any]:
+    """Return what pip's report says of one requirement."""
     with tempfile.TemporaryDirectory() as scratch:
         report, pip_log = Path(scratch) / "report.json", Path(scratch) / "log.txt"
         command = [
@@ -85,7 +95,7 @@ def resolve_url(pin: WheelPin) -> str:
         except subprocess.TimeoutExpired as error:
             raise RegistryUnreachableError(f"pip found no registry for {requirement} in {RESOLVE_SECONDS} s") from error
         if result.returncode == 0:
-            return json.loads(report.read_text())["install"][0]["download_info"]["url"]
+            return json.loads(report.read_text())["install"][0]
         log_text = pip_log.read_text(errors="replace") if pip_log.exists() else ""
     silence = next((line for line in log_text.splitlines() if UNREACHABLE.search(line)), None)
     if silence is not None:

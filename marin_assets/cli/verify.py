@@ -5,7 +5,7 @@ import getpass
 import json
 import logging
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -15,11 +15,11 @@ from rich.console import Console
 from lineage.artifact.locate import locate
 from lineage.artifact.store import Artifact, Store
 from lineage.build import verify as build_verify
+from lineage.build.drifted import drifted_artifacts, newest
 from lineage.build.reproduce import Registry
 from lineage.shards.execution import Execution
 from lineage.storage.digests import identity_digest
-from lineage.trust.evidence import Drift, Evidence, drift_of
-from lineage.trust.fingerprint import stage_code
+from lineage.trust.evidence import Drift, Evidence
 from marin_assets.cli.options import ARTIFACT, AS_JSON, ROOT, exit_by
 from marin_assets.cli.show_lineage import stores_of
 
@@ -90,32 +90,6 @@ def print_verified(text: str | None, root: str | None, *, num_shards: int, jobs:
     elif not answers:
         console.print("nothing has drifted" if text is None else f"{text} has not drifted", soft_wrap=True, markup=False)
     return all(each.evidence is None or each.evidence.is_equal for each in answers)
-
-
-def newest(stores: Sequence[Store]) -> list[Artifact]:
-    """The newest artifact of every name in every store, oldest first: those that a plan may meet."""
-    artifacts: list[Artifact] = []
-    for store in stores:
-        by_name: dict[str, Artifact] = {}
-        for artifact in sorted(store.artifacts(), key=lambda a: a.manifest.created):
-            by_name.pop(artifact.name, None)
-            by_name[artifact.name] = artifact
-        artifacts += by_name.values()
-    return artifacts
-
-
-def drifted_artifacts(artifacts: Sequence[Artifact], registry: Registry) -> list[tuple[Artifact, Drift]]:
-    """Those of today's stages and versions whose code or packages have changed since."""
-    drifted = []
-    for artifact in artifacts:
-        stage = registry.get(artifact.spec.stage)
-        if stage is None or stage.version != artifact.spec.stage_version:
-            log.info("%s: left out, made by a stage or version that is not this checkout's", artifact.name)
-            continue
-        drift = drift_of(artifact, stage_code(stage.module))
-        if drift is not None:
-            drifted.append((artifact, drift))
-    return drifted
 
 
 def _ask(artifact: Artifact, drift: Drift, registry: Registry, scratch: str, num_shards: int, jobs: bool) -> VerifyAnswer:

@@ -101,3 +101,9 @@ def queue_findings(
         listed = "\n".join(f"{run} since {since.isoformat(timespec='minutes')}" for since, run in stuck[:20])
         summary = f"{len(stuck)} runs wait for more than {thresholds.queued_minutes:g} minutes"
         yield Finding("stuck_queue", "queue", summary, "./marin status", {"runs": listed})
+
+
+def scout_findings(silent: Mapping[str, str]) -> Iterator[Finding]:
+    """Scouts that have not reported since they were last due (`operations.scouts.reports.silent`). `silent`: scout -> why."""
+    for scout, why in silent.items():
+        yield Finding("silent_scout", scout, f"the scout {scout} is silent: {why}", f"./marin materialize scouts/{scout}", {})

@@ -55,7 +55,7 @@ def open_ledger(
     whole["attempts"] = priced(whole["attempts"], prices)
     whole["prices"] = pl.DataFrame([vars(price) for price in prices.prices], schema=PRICES)
     for name, schema in ONLY_IN_DAGSTER.items():
-        whole[name] = pl.DataFrame(schema=schema) if dagster is None else dagster[name].select(schema)
+        whole[name] = pl.DataFrame(schema=schema) if dagster is None else dagster[name].select(list(schema))
     rows = [(store_of, why) for store_of, why in sorted(unreadable.items())]
     whole["unreadable"] = pl.DataFrame(rows, schema={"what": pl.String, "why": pl.String}, orient="row")
     return Ledger(whole, unreadable)
