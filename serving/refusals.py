@@ -96,8 +96,12 @@ def read_key(path: Path | None) -> str | None:
 
 def check_host(host: str, key: str | None) -> None:
     """Check that an address beyond this machine has a key. Raises: ValueError."""
-    if key is None and not (host == "::1" or host.startswith("127.")):
+    if key is None and not is_loopback(host):
         raise ValueError(f"host is {host!r} and there is no API key; without one only loopback ({LOOPBACK}) is allowed")
+
+
+def is_loopback(host: str) -> bool:
+    return host == "::1" or host.startswith("127.")
 
 
 def says_nothing(status: int) -> bool:

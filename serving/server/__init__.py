@@ -6,6 +6,7 @@
 - `protocol.py`, `generation_requests.py`: the fields of a request, and what the scheduler gets.
 - `answers.py`, `streams.py`: the objects and events that go back.
 - `chat.py`, `template_process.py`: chat templates, rendered in a limited process.
+- `opening.py`, `loaded_model.py`: a folder as a model; `weights.py`, `versions.py`: other weights while the server runs.
 - `app.py`: the HTTP routes; `metrics.py`: counters.
 
 Not here: many servers behind one URL (`serving.broker`), the model (`trainer.model`), scoring without a server.

@@ -13,16 +13,15 @@ from pathlib import Path
 
 import uvicorn
 
-from lineage.artifact.store import MANIFEST_NAME, Artifact, open_folder
-from lineage.trust.gate import apply_waivers, inspect, utc_today
 from serving.broker.worker import LAST_WORDS_SECONDS, POLL_SECONDS, Worker, worker_name
 from serving.connections import server_config
 from serving.refusals import LOOPBACK, check_host, read_key
 from serving.server.app import build_app
 from serving.server.engine import EngineSettings
-from serving.server.loaded_model import LoadedModel, open_hf_folder, open_served, shortened
+from serving.server.loaded_model import LoadedModel, shortened
+from serving.server.opening import open_model
 from serving.server.scheduler import MOST_WAITING, StoppedError
-from trainer.inference import is_hf_folder
+from serving.server.weights import Reloading
 
 log = logging.getLogger("serving.server")
 
@@ -37,6 +36,12 @@ class Listening:
     broker: str | None = None
     """URL of a broker to take requests from, in addition to direct requests."""
     broker_key: str | None = None
+    admin_key: str | None = None
+    """Key for `POST /v1/weights`. Without it and without an API key, clients of this machine may replace weights."""
+
+    @property
+    def may_reload(self) -> bool:
+        return self.admin_key is not None or self.api_key is None
 
     def __post_init__(self) -> None:
         check_host(self.host, self.api_key)
@@ -56,9 +61,13 @@ def serve(
     `context`: tokens of a sequence, by default the model's own context. Raises: ValueError for a folder or a context that
     cannot be served; StoppedError when the server has failed and a restart may help.
     """
-    served = open_model(folder, tokenizer, name)
-    if context is not None:
-        served = shortened(served, context)
+
+    def opened(folder: Path) -> LoadedModel:
+        served = open_model(folder, tokenizer, name)
+        return served if context is None else shortened(served, context)
+
+    served = opened(folder)
+    reloading = Reloading(opened, where.admin_key) if where.may_reload else None
     with socket.create_server((where.host, where.port)) as listener:
         address = f"http://{where.host}:{listener.getsockname()[1]}"
         log.info(
@@ -71,24 +80,12 @@ def serve(
             faults.append(fault)
             server.should_exit = True  # open requests are answered first
 
-        app = build_app(served, settings, max_waiting, where.api_key, end)
+        app = build_app(served, settings, max_waiting, where.api_key, end, reloading)
         server = uvicorn.Server(server_config(app))
         with working(where, address, end):
             server.run(sockets=[listener])
     if faults:
         raise StoppedError(f"the server for {served.name} stopped: {faults[0]!r}") from faults[0]
-
-
-def open_model(folder: Path, tokenizer: Path | None, name: str | None) -> LoadedModel:
-    """Open a checkpoint of ours by its manifest, or a folder in Hugging Face's format. Raises: ValueError, GateError."""
-    if not (folder / MANIFEST_NAME).is_file() and is_hf_folder(folder):
-        if tokenizer is not None:
-            raise ValueError(f"{folder} is a folder in Hugging Face's format, which has a tokenizer; leave --tokenizer out")
-        log.warning("%s has no manifest: its origin is unknown and the gate was not checked", folder)
-        return open_hf_folder(folder, name)
-    checkpoint = open_folder(folder)
-    refuse_unfit(checkpoint)
-    return open_served(checkpoint, open_folder(tokenizer) if tokenizer else None, name)
 
 
 @contextmanager
@@ -116,20 +113,6 @@ def working(where: Listening, address: str, on_fault: Callable[[BaseException], 
         thread.join(POLL_SECONDS + 2 * LAST_WORDS_SECONDS)
 
 
-def refuse_unfit(checkpoint: Artifact) -> None:
-    """Refuse a checkpoint whose ancestors fail the gate. Ancestors that are absent from the store are logged.
-
-    Raises: GateError with the problems that no waiver covers.
-    """
-    findings = inspect(checkpoint.store, [checkpoint.ref("checkpoint")], {})
-    absent = [finding for finding in findings if finding.problem == "missing"]
-    if absent:
-        log.warning(
-            "%s: %d of its ancestors are not in %s and were not checked", checkpoint.name, len(absent), checkpoint.store.root
-        )
-    apply_waivers(checkpoint.store, f"serving {checkpoint.name}", [f for f in findings if f not in absent], utc_today())
-
-
 def main() -> None:
     defaults = EngineSettings()
     parser = argparse.ArgumentParser(prog="python -m serving.server", description=__doc__)
@@ -148,6 +131,7 @@ def main() -> None:
     )
     parser.add_argument("--host", default=LOOPBACK, help="address to listen on; an address beyond loopback needs a key")
     parser.add_argument("--api-key-file", type=Path, help="file with the key that clients must bring")
+    parser.add_argument("--admin-key-file", type=Path, help="file with the key that replaces weights (POST /v1/weights)")
     parser.add_argument("--broker", help="URL of a broker to take requests from (docs/recipes/many_workers.md)")
     parser.add_argument("--broker-key-file", type=Path, help="file with the broker's key")
     given = parser.parse_args()
@@ -156,6 +140,7 @@ def main() -> None:
     cache_bytes = None if given.cache_mib is None else given.cache_mib << 20
     settings = EngineSettings(rows=given.rows, prefix_bytes=given.prefix_mib << 20, cache_bytes=cache_bytes)
     keys = {"api_key": read_key(given.api_key_file), "broker_key": read_key(given.broker_key_file)}
+    keys["admin_key"] = read_key(given.admin_key_file)
     where = Listening(given.port, given.host, broker=given.broker and given.broker.rstrip("/"), **keys)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn re-raises the signal; the worker must end too
     serve(given.folder, where, given.tokenizer, given.name, settings, given.max_waiting, given.context)

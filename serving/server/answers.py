@@ -8,6 +8,7 @@ from tokenizers import Tokenizer
 
 from serving.server.sequence import Delta, GenerationRequest, TokenScore
 from serving.server.text import TextStream, token_text
+from serving.server.versions import UNKNOWN, WeightsVersion
 
 type Kind = Literal["completion", "chat"]
 _OBJECTS = {
@@ -31,6 +32,7 @@ class Choice:
     generated: int = 0
     reused_tokens: int = 0
     finish: str | None = None
+    weights: WeightsVersion = UNKNOWN
     offset: int = 0
     events: int = 0
     offsets: TextStream = field(init=False)
@@ -44,6 +46,7 @@ class Choice:
         self.generated += delta.generated
         self.reused_tokens = delta.reused_tokens
         self.finish = delta.finish
+        self.weights = delta.weights
 
     def complete(self) -> dict[str, Any]:
         """The choice object of an answer that is not streamed."""
@@ -120,9 +123,11 @@ class Choice:
         return {"token": name, "logprob": log_prob, "bytes": raw}
 
 
-def answer(kind: Kind, head: dict[str, Any], choices: list[dict[str, Any]], stream: bool) -> dict[str, Any]:
+def answer(
+    kind: Kind, head: dict[str, Any], choices: list[dict[str, Any]], weights: WeightsVersion, stream: bool
+) -> dict[str, Any]:
     """Build the object around choices; `head` holds `id`, `created` and `model`."""
-    return {**head, "object": _OBJECTS[kind, stream], "choices": choices}
+    return {**head, **weights.fields(), "object": _OBJECTS[kind, stream], "choices": choices}
 
 
 def prompt_of(kind: Kind, choices: list[Choice]) -> dict[str, Any]:

@@ -29,17 +29,19 @@ from serving.server.scheduler import MOST_WAITING, Deliver, FaultError, QueueFul
 from serving.server.sequence import Delta, GenerationRequest, Sequence
 from serving.server.streams import events_of, gather, while_connected
 from serving.server.text import text_tokens, token_text
+from serving.server.weights import Reloading
 
 PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Server:
-    """State that the handlers share."""
+    """State that the handlers share. `reloading` is None where weights stay as they are."""
 
     served: LoadedModel
     scheduler: Scheduler
     metrics: Metrics
+    reloading: Reloading | None = None
 
     async def models(self, request: Request) -> Response:
         """List the served model with its data version; 503 after a failure, so that clients stop sending requests."""
@@ -57,8 +59,8 @@ class Server:
     def _card(self) -> dict[str, Any]:
         created = int(datetime.datetime.fromisoformat(self.served.created).timestamp())
         card = {"id": self.served.name, "object": "model", "created": created, "owned_by": "marin-lab"}
-        facts = {"max_model_len": self.served.config.max_seq_len, "data_version": self.served.version}
-        return card | facts
+        facts = {"max_model_len": self.served.config.max_seq_len, "data_version": self.served.weights.fingerprint}
+        return card | facts | {"weights_version": self.served.weights.short()}
 
     async def health(self, request: Request) -> Response:
         if self.scheduler.alive:
@@ -86,6 +88,18 @@ class Server:
             raise RequestError(400, f"tokens holds {wrong[0]}; 0 to {size - 1} are allowed", "tokens")
         return JSONResponse({"prompt": self.served.tokenizer.decode(form.tokens, skip_special_tokens=False)})
 
+    async def weights(self, request: Request) -> Response:
+        """Replace the weights; answers when the new ones are in use."""
+        if self.reloading is None:
+            raise RequestError(
+                403, "this server replaces no weights: it has an API key and no admin key (--admin-key-file)", code="not_admin"
+            )
+        self.reloading.check(request)
+        body = await read_body(request)
+        async with self.reloading.one_at_a_time:
+            self.served, document = await self.reloading.replace(body, self.served, self.scheduler)
+        return JSONResponse(document)
+
     async def completions(self, request: Request) -> Response:
         form = await run_in_threadpool(parse, CompletionRequest, await read_body(request))
         return await self._answer(request, "completion", form, await run_in_threadpool(completion_asks, form, self.served))
@@ -98,17 +112,17 @@ class Server:
         options = form.stream_options
         if options is not None and not form.stream:
             raise RequestError(400, "stream_options is given; it is allowed with stream: true only", "stream_options")
-        name = {"model": self.served.name, "system_fingerprint": self.served.version}
-        head = {"id": f"{kind}-{uuid.uuid4().hex}", "created": int(time.time()), **name}
-        version = {} if self.served.version is None else {MODEL_VERSION_HEADER: self.served.version}
+        head = {"id": f"{kind}-{uuid.uuid4().hex}", "created": int(time.time()), "model": self.served.name}
         choices = [Choice(kind, i, ask, self.served.tokenizer) for i, ask in enumerate(asks)]
         deltas = self._deltas(asks)
         if form.stream:
             events = events_of(kind, head, choices, deltas, options is not None and options.include_usage)
-            return StreamingResponse(events, media_type="text/event-stream", headers={"cache-control": "no-cache"} | version)
+            return StreamingResponse(events, media_type="text/event-stream", headers={"cache-control": "no-cache"})
         if not await while_connected(request, gather(choices, deltas)):
             return Response(status_code=CLIENT_LEFT)
-        document = answer(kind, head, [choice.complete() for choice in choices], stream=False)
+        weights = choices[0].weights
+        version = {} if weights.fingerprint is None else {MODEL_VERSION_HEADER: weights.fingerprint}
+        document = answer(kind, head, [choice.complete() for choice in choices], weights, stream=False)
         return JSONResponse({**document, **prompt_of(kind, choices), "usage": usage(choices)}, headers=version)
 
     def _deltas(self, asks: list[GenerationRequest]) -> AsyncIterator[tuple[int, Delta]]:
@@ -155,20 +169,23 @@ def build_app(
     max_waiting: int = MOST_WAITING,
     api_key: str | None = None,
     on_fault: Callable[[BaseException], None] = lambda fault: None,
+    reloading: Reloading | None = None,
 ) -> Starlette:
     """Build the server as an ASGI application; the scheduler's thread lives as long as the application.
 
-    `on_fault` is called in that thread when the scheduler fails; the server answers nothing after that.
+    `on_fault` is called in that thread when the scheduler fails; the server answers nothing after that. `reloading`: how
+    weights are replaced; without it they are not.
     """
     metrics = Metrics()
-    engine = Engine(served.model, served.config, settings)
+    engine = Engine(served.model, served.config, settings, served.weights)
     scheduler = Scheduler(engine, served.tokenizer, metrics, max_waiting, on_fault)
-    server = Server(served, scheduler, metrics)
+    server = Server(served, scheduler, metrics, reloading)
     routes = [
         Route("/v1/models", server.models),
         Route("/v1/models/{name:path}", server.model),
         Route("/v1/completions", server.completions, methods=["POST"]),
         Route("/v1/chat/completions", server.chat, methods=["POST"]),
+        Route("/v1/weights", server.weights, methods=["POST"]),
         Route("/tokenizer_info", server.tokenizer_info),
         Route("/tokenize", server.tokenize, methods=["POST"]),
         Route("/detokenize", server.detokenize, methods=["POST"]),

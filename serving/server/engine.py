@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from serving.server.prefix import Block, PrefixCache
+from serving.server.versions import UNKNOWN, WeightsVersion
 from trainer.inference import Decoder, KeyValueCache, ModelConfig
 
 MOST_LOGPROBS = 20
@@ -72,6 +73,7 @@ class Engine:
     model: Decoder
     config: ModelConfig
     settings: EngineSettings
+    weights: WeightsVersion = UNKNOWN
     prefix: PrefixCache = field(init=False)
     lanes: dict[int, KeyValueCache] = field(default_factory=dict)
     reserved: set[int] = field(default_factory=set)
@@ -82,6 +84,11 @@ class Engine:
         self.prefix = PrefixCache(self.settings.prefix_bytes)
         chosen = self.settings.cache_bytes
         self.cache_bytes = free_bytes() // 2 if chosen is None else chosen
+
+    def replace(self, model: Decoder, weights: WeightsVersion) -> None:
+        """Use other weights of the same shapes, between sequences. Cached prompt blocks are of the old ones and are dropped."""
+        self.model, self.weights = model, weights
+        self.prefix = PrefixCache(self.settings.prefix_bytes)
 
     def reserve(self, lane: int) -> None:
         """Reserve memory for a lane's cache before a request is accepted. Raises: NoRoomError.

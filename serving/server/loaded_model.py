@@ -10,6 +10,7 @@ from lineage.artifact.store import Artifact
 from lineage.storage.digests import file_digest, identity_digest
 from lineage.strangers import naming
 from serving.server.chat import ChatTemplate, find_chat_template, special_token
+from serving.server.versions import UNKNOWN, WeightsVersion
 from serving.tokenization import open_tokenizer, read_tokenizer
 from trainer.inference import (
     CONFIG_FILE,
@@ -38,8 +39,7 @@ class LoadedModel:
     end_token: int
     end_tokens: frozenset[int]
     chat_template: ChatTemplate | None
-    version: str | None = None
-    """Data versions of the model and its tokenizer, sent with every answer; None if unknown."""
+    weights: WeightsVersion = UNKNOWN
 
 
 def tokenizer_of(checkpoint: Artifact) -> Artifact:
@@ -65,6 +65,7 @@ def open_hf_folder(folder: Path, name: str | None = None) -> LoadedModel:
 
 
 def _open_hf_folder(folder: Path, name: str | None) -> LoadedModel:
+    digest = _folder_digest(folder)
     imported = read_hf_folder(folder)
     tokenizer = read_tokenizer(folder / TOKENIZER_FILE)
     if tokenizer.get_vocab_size() > imported.config.vocab_size:
@@ -72,6 +73,8 @@ def _open_hf_folder(folder: Path, name: str | None) -> LoadedModel:
             f"{folder}: {tokenizer.get_vocab_size()} tokens do not fit the model's {imported.config.vocab_size} rows"
         )
     template = find_chat_template(folder)
+    if _folder_digest(folder) != digest:
+        raise ValueError(f"{folder} changed while it was read; open it when its files are complete")
     return LoadedModel(
         name=name or folder.resolve().name,
         created=datetime.fromtimestamp((folder / CONFIG_FILE).stat().st_mtime, UTC).isoformat(),
@@ -82,10 +85,12 @@ def _open_hf_folder(folder: Path, name: str | None) -> LoadedModel:
         end_token=imported.end_tokens[0],
         end_tokens=frozenset(imported.end_tokens) | turn_end(template, tokenizer),
         chat_template=template,
-        version=identity_digest(
-            {path.name: file_digest(path) for path in sorted(folder.iterdir()) if path.suffix in HF_SUFFIXES}
-        ),
+        weights=WeightsVersion(digest, None, digest),
     )
+
+
+def _folder_digest(folder: Path) -> str:
+    return identity_digest({path.name: file_digest(path) for path in sorted(folder.iterdir()) if path.suffix in HF_SUFFIXES})
 
 
 def shortened(served: LoadedModel, context: int) -> LoadedModel:
@@ -134,7 +139,10 @@ def open_served(checkpoint: Artifact, tokenizer: Artifact | None = None, name: s
         end_token=start,
         end_tokens=turn_end(template, opened) | {start},
         chat_template=template,
-        version="+".join(
-            dict.fromkeys((checkpoint.data_version, chosen.data_version))
-        ),  # an imported model is its tokenizer's artifact too
+        weights=WeightsVersion(
+            digest=checkpoint.data_version,
+            step=checkpoint.manifest.extra["checkpoint"].get("step"),
+            # an imported model is its tokenizer's artifact too
+            fingerprint="+".join(dict.fromkeys((checkpoint.data_version, chosen.data_version))),
+        ),
     )

@@ -1,5 +1,7 @@
 """Continuous batching: one thread advances all sequences step by step and admits new ones between steps.
 
+Other weights come in between sequences: from the call of `swap` on only requests that have begun get rows, until none is left.
+
 In a step, waiting sequences get free rows of their lane. Each sequence that is still in its prompt computes one block (cached
 blocks are free). Then each lane decodes one token for all its rows at once.
 """
@@ -9,6 +11,7 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 import jax
@@ -18,7 +21,9 @@ from tokenizers import Tokenizer
 from serving.server.engine import Engine
 from serving.server.metrics import Metrics
 from serving.server.prefix import block_keys
-from serving.server.sequence import Delta, GenerationRequest, Sequence, TokenScore
+from serving.server.sequence import Delta, GenerationRequest, Sequence, Submission, TokenScore
+from serving.server.versions import WeightsVersion
+from trainer.inference import Decoder
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +45,15 @@ class FaultError(StoppedError):
     """The scheduler failed in a step with this sequence; a retry may fail again."""
 
 
+@dataclass(frozen=True)
+class Swap:
+    """Weights that wait until the begun requests end; `done` is set when the engine has them."""
+
+    model: Decoder
+    weights: WeightsVersion
+    done: Future[None] = field(default_factory=Future)
+
+
 @dataclass
 class Scheduler:
     """Owns the engine and its thread. `submit` and `cancel` may be called from any thread."""
@@ -54,6 +68,7 @@ class Scheduler:
     active: list[Sequence] = field(default_factory=list)
     changed: threading.Condition = field(default_factory=threading.Condition)
     closing: bool = False
+    swaps: deque[Swap] = field(default_factory=deque)
     fault: BaseException | None = None
     suspects: list[Sequence] = field(default_factory=list)
     """Sequences of the current step, one of which causes a fault."""
@@ -64,6 +79,7 @@ class Scheduler:
             raise ValueError(f"max_waiting is {self.max_waiting}; it must be at least 1")
 
     def start(self) -> None:
+        self.metrics.replaced(self.engine.weights)
         self.thread = threading.Thread(target=self._run, name="serve-scheduler", daemon=True)
         self.thread.start()
 
@@ -85,7 +101,8 @@ class Scheduler:
         Raises: QueueFullError, StoppedError, NoRoomError.
         """
         now = time.monotonic()
-        sequences = [Sequence(ask, deliver(i), self.tokenizer, now) for i, ask in enumerate(asks)]
+        submission = Submission()
+        sequences = [Sequence(ask, deliver(i), self.tokenizer, now, submission) for i, ask in enumerate(asks)]
         block = self.engine.settings.block_tokens
         for sequence in sequences:
             sequence.lane = self.engine.lane_for(len(sequence.ask.prompt) + max(sequence.ask.max_tokens - 1, 0))
@@ -103,6 +120,17 @@ class Scheduler:
             self.waiting.extend(sequences)
             self.changed.notify()
         return sequences
+
+    def swap(self, model: Decoder, weights: WeightsVersion) -> Future[None]:
+        """Use other weights as soon as no begun request is left; the future ends then. Its exception: StoppedError."""
+        swap = Swap(model, weights)
+        with self.changed:
+            if self.alive:
+                self.swaps.append(swap)
+                self.changed.notify()
+            else:
+                swap.done.set_exception(StoppedError(f"the scheduler does not run: {self.fault or 'it was stopped'}"))
+        return swap.done
 
     def cancel(self, sequences: list[Sequence]) -> None:
         """Cancel sequences; their rows are free at the next step."""
@@ -122,8 +150,15 @@ class Scheduler:
 
     def _wait_for_work(self) -> bool:
         with self.changed:
-            self.changed.wait_for(lambda: self.closing or self.waiting or self.active)
+            self.changed.wait_for(lambda: self.closing or self.waiting or self.active or self.swaps)
             self._admit()
+            while self.swaps and not self.active:
+                swap = self.swaps.popleft()
+                if swap.done.set_running_or_notify_cancel():
+                    self.engine.replace(swap.model, swap.weights)
+                    self.metrics.replaced(swap.weights)
+                    swap.done.set_result(None)
+                self._admit()
             return not self.closing
 
     def _end_all(self, reason: str, suspects: list[Sequence]) -> None:
@@ -132,11 +167,19 @@ class Scheduler:
             left = [*self.active, *self.waiting]
             self.active.clear()
             self.waiting.clear()
+            swaps = list(self.swaps)
+            self.swaps.clear()
+        for swap in swaps:
+            if swap.done.set_running_or_notify_cancel():
+                swap.done.set_exception(StoppedError(reason))
         for sequence in left:
             sequence.deliver(FaultError(reason) if sequence in suspects else StoppedError(reason))
 
     def _admit(self) -> None:
-        """Give free rows to the longest waiting sequences of each lane; a full lane does not block others."""
+        """Give free rows to the longest waiting sequences of each lane; a full lane does not block others.
+
+        While weights wait, only sequences of begun requests get rows.
+        """
         taken: dict[int, set[int]] = defaultdict(set)
         for sequence in self.active:
             taken[sequence.lane].add(sequence.row)
@@ -145,7 +188,9 @@ class Scheduler:
             free = set(range(self.engine.settings.rows)) - taken[sequence.lane]
             if sequence.cancelled:
                 self.metrics.cancelled.inc()
-            elif free:
+            elif free and (sequence.submission.begun or not self.swaps):
+                sequence.submission.begun = True
+                sequence.weights = self.engine.weights
                 sequence.row = min(free)
                 taken[sequence.lane].add(sequence.row)
                 self.active.append(sequence)

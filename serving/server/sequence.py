@@ -9,6 +9,7 @@ from tokenizers import Tokenizer
 
 from serving.server.sampling import Sampling, likeliest, sampling_distribution, uniform
 from serving.server.text import StopScanner, TextStream
+from serving.server.versions import UNKNOWN, WeightsVersion
 
 type Finish = Literal["stop", "length"]
 
@@ -84,6 +85,15 @@ class Delta:
     generated: int
     finish: Finish | None
     reused_tokens: int = 0
+    weights: WeightsVersion = UNKNOWN
+
+
+@dataclass(eq=False)
+class Submission:
+    """The sequences of one HTTP request. The same weights answer all of them."""
+
+    begun: bool = False
+    """Whether one of them has a row."""
 
 
 @dataclass(eq=False)
@@ -94,6 +104,9 @@ class Sequence:
     deliver: Callable[[Delta | BaseException], None]
     tokenizer: Tokenizer
     submitted: float
+    submission: Submission = field(default_factory=Submission)
+    weights: WeightsVersion = UNKNOWN
+    """The weights that the engine had when the sequence got its row."""
     lane: int = 0
     row: int = -1
     filled: int = 0
@@ -127,7 +140,7 @@ class Sequence:
             text += self.stream.flush()
         if self.ask.echo or self.finished:
             finish: Finish | None = "length" if self.finished else None
-            self.deliver(Delta(text, tuple(self.prompt_scores), 0, finish, self.reused_tokens))
+            self.deliver(Delta(text, tuple(self.prompt_scores), 0, finish, self.reused_tokens, self.weights))
 
     def fail(self, fault: BaseException) -> None:
         """End this sequence alone with an error."""
@@ -149,7 +162,7 @@ class Sequence:
         if finish is None and self.generated == ask.max_tokens:
             finish = "length"
         self.finished = finish is not None
-        self.deliver(Delta(text, (score,), 1, finish, self.reused_tokens))
+        self.deliver(Delta(text, (score,), 1, finish, self.reused_tokens, self.weights))
 
     def _draw(self, log_probs: np.ndarray) -> TokenScore:
         ask = self.ask

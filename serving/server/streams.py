@@ -45,12 +45,13 @@ async def events_of(
     try:
         async for index, delta in deltas:
             choices[index].take(delta)
-            event = answer(kind, head, [choices[index].event(delta)], stream=True) | opening
+            event = answer(kind, head, [choices[index].event(delta)], delta.weights, stream=True) | opening
             yield f"data: {write(event)}\n\n"
             opening = {}
     except RequestError as error:
         yield f"data: {write(error.body())}\n\n"
         return
     if with_usage:
-        yield f"data: {write({**answer(kind, head, [], stream=True), 'usage': usage(choices)})}\n\n"
+        last = answer(kind, head, [], choices[0].weights, stream=True)
+        yield f"data: {write({**last, 'usage': usage(choices)})}\n\n"
     yield "data: [DONE]\n\n"

@@ -30,6 +30,7 @@ from serving.refusals import LOOPBACK
 from serving.server.app import build_app
 from serving.server.engine import EngineSettings
 from serving.server.loaded_model import LoadedModel
+from serving.server.weights import Reloading
 from trainer.hf.convert import hf_config
 from trainer.model.build import init_model
 from trainer.spec.schedules import WarmupStableDecay
@@ -177,9 +178,10 @@ def serving(
     api_key: str | None = None,
     on_fault: Callable[[BaseException], None] = lambda fault: None,
     protocol: type[BoundedProtocol] = BoundedProtocol,
+    reloading: Reloading | None = None,
 ) -> Iterator[Client]:
     """A real server on a free port, stopped at the end."""
-    app = build_app(served, settings, max_waiting, api_key, on_fault)
+    app = build_app(served, settings, max_waiting, api_key, on_fault, reloading)
     config = server_config(app, protocol)
     config.host, config.port = LOOPBACK, 0
     server = uvicorn.Server(config)

@@ -19,8 +19,8 @@ from processes import ROOT, ended, free_port, start, wait_for
 from served_models import serving, write_hf_folder
 
 from serving.broker.client import ItemRequest, Record, Recorded, ask_all
-from serving.server.__main__ import open_model
 from serving.server.engine import EngineSettings
+from serving.server.opening import open_model
 
 pytestmark = pytest.mark.slow
 

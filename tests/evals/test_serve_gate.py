@@ -10,7 +10,7 @@ from lineage.artifact.store import Artifact, Store
 from lineage.trust.gate import GateError
 from lineage.trust.verdicts import quarantine
 from lineage.writing.write import writing
-from serving.server.__main__ import refuse_unfit
+from serving.server.opening import refuse_unfit
 
 
 def checkpoint_of_data(store: Store) -> tuple[Artifact, Artifact]:

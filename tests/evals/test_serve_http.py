@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -29,11 +30,13 @@ from unigram import START
 
 from lineage.artifact.store import Artifact, Store, open_folder
 from lineage.build.plan import build
-from serving.server.__main__ import Listening, open_model
+from serving.server.__main__ import Listening
 from serving.server.chat import ChatTemplate, find_chat_template
 from serving.server.engine import Engine
 from serving.server.loaded_model import LoadedModel, open_served, shortened, tokenizer_of
+from serving.server.opening import open_model
 from serving.server.text import token_text
+from serving.server.weights import Reloading
 from trainer.hf.convert import hf_config, to_hf
 from trainer.scoring import load_scorer
 
@@ -297,15 +300,36 @@ def test_a_model_that_gives_no_numbers_says_nothing_in_its_own_name(served, fiel
 
 
 def test_an_answer_says_which_bytes_gave_it(client, checkpoint, served, tmp_path) -> None:
-    assert served.version == f"{checkpoint.data_version}+{tokenizer_of(checkpoint).data_version}"
+    assert served.weights.fingerprint == f"{checkpoint.data_version}+{tokenizer_of(checkpoint).data_version}"
     (card,) = client.get("/v1/models").json["data"]
     answer = client.post("/v1/completions", {"model": client.model, "prompt": "a", "max_tokens": 1})
     *events, _ = client.complete("a", max_tokens=2, stream=True)
     told = [card["data_version"], answer.json["system_fingerprint"], answer.headers["x-model-version"]]
-    assert {*told, *(event["system_fingerprint"] for event in events)} == {served.version}
-    one, other = (open_model(write_hf_folder(tmp_path / str(seed), seed), None, "m").version for seed in range(2))
-    again = open_model(write_hf_folder(tmp_path / "again", 0), None, "another").version
+    assert {*told, *(event["system_fingerprint"] for event in events)} == {served.weights.fingerprint}
+    assert (
+        answer.json["weights_version"] == {"digest": checkpoint.data_version, "step": RUN.num_steps} == card["weights_version"]
+    )
+    one, other = (open_model(write_hf_folder(tmp_path / str(seed), seed), None, "m").weights for seed in range(2))
+    again = open_model(write_hf_folder(tmp_path / "again", 0), None, "another").weights
     assert one == again != other
+
+
+def test_a_checkpoint_is_verified_when_it_replaces_the_weights(checkpoint, tmp_path) -> None:
+    """The gate and every byte, as at the start; the step comes from the checkpoint."""
+    folder = tmp_path / Path(checkpoint.uri).relative_to(checkpoint.store.root)
+    shutil.copytree(checkpoint.store.root, tmp_path, dirs_exist_ok=True)
+    body = {"folder": str(folder), "digest": checkpoint.data_version}
+    reloading = Reloading(lambda path: shortened(open_model(path, None, "m"), 100))
+    with serving(reloading.open(folder), reloading=reloading) as client:
+        made = client.post("/v1/weights", body).json
+        assert made["weights_version"] == {"digest": checkpoint.data_version, "step": RUN.num_steps}
+        file = open_folder(folder).file("model.safetensors")
+        content = bytearray(file.read_bytes())
+        content[-1] ^= 1
+        file.unlink()
+        file.write_bytes(content)
+        answer = client.post("/v1/weights", body)
+        assert answer.status == 400 and "file model.safetensors has digest" in answer.json["error"]["message"]
 
 
 def test_the_server_says_what_it_serves_and_counts(client, served) -> None:
