@@ -38,21 +38,21 @@ def imported_by(path: Path) -> set[str]:
 
 def graph() -> dict[str, dict[str, list[str]]]:
     """package -> imported name -> files that import it."""
-    found: dict[str, dict[str, list[str]]] = {}
+    imports: dict[str, dict[str, list[str]]] = {}
     for package in ALLOWED:
         for path in sorted((ROOT / package).rglob("*.py")):
             for name in imported_by(path) - {package}:
-                found.setdefault(package, {}).setdefault(name, []).append(path.relative_to(ROOT).as_posix())
-    return found
+                imports.setdefault(package, {}).setdefault(name, []).append(path.relative_to(ROOT).as_posix())
+    return imports
 
 
 def test_imports_run_one_way() -> None:
-    found = graph()
-    for package, targets in found.items():
+    imports = graph()
+    for package, targets in imports.items():
         print(package, "->", ", ".join(sorted(set(targets) & set(ALLOWED))) or "nothing of ours")
     backwards = {
         (package, name): files
-        for package, targets in found.items()
+        for package, targets in imports.items()
         for name, files in targets.items()
         if name in ALLOWED and name not in ALLOWED[package]
     }
@@ -142,13 +142,13 @@ def test_private_dagster_stays_in_its_wrapper() -> None:
 
 def test_nothing_imports_the_tests() -> None:
     names = {path.stem for path in (ROOT / "tests").rglob("*.py")} | {"tests", "pytest", "hypothesis"}
-    found = {package: sorted(names & set(targets)) for package, targets in graph().items()}
-    assert not any(found.values()), found
+    imported = {package: sorted(names & set(targets)) for package, targets in graph().items()}
+    assert not any(imported.values()), imported
 
 
 def test_the_graph_loads_neither_jax_nor_what_draws() -> None:
     """Every run, every step and every command loads the whole graph first: JAX, `scipy.stats` and matplotlib are
     two and a half seconds of that."""
     ask = "import sys, marin_assets.definitions; print(sorted({'jax', 'scipy.stats', 'matplotlib'} & set(sys.modules)))"
-    told = subprocess.run([sys.executable, "-c", ask], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == "[]"
+    child = subprocess.run([sys.executable, "-c", ask], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert child.stdout.strip() == "[]"

@@ -61,15 +61,15 @@ def serving(site: Site) -> Iterator[str]:
             self.end_headers()
 
         def _file(self, content: bytes) -> None:
-            asked = self.headers.get("Range")
-            site.ranges.append(asked)
-            start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked else 0
-            if asked and self.headers.get("If-Range", site.etag) != site.etag:
-                asked, start = None, 0  # the file is another one now: all of it
-            if asked and site.wrong_ranges:
+            byte_range = self.headers.get("Range")
+            site.ranges.append(byte_range)
+            start = int(byte_range.removeprefix("bytes=").removesuffix("-")) if byte_range else 0
+            if byte_range and self.headers.get("If-Range", site.etag) != site.etag:
+                byte_range, start = None, 0  # the file is another one now: all of it
+            if byte_range and site.wrong_ranges:
                 site.wrong_ranges, start = site.wrong_ranges - 1, start + 5
-            self.send_response(206 if asked else 200)
-            if asked:
+            self.send_response(206 if byte_range else 200)
+            if byte_range:
                 self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
             self.send_header("Content-Type", "text/html" if self.path.endswith("/") else "application/octet-stream")
             if site.etag:

@@ -41,7 +41,7 @@ class Hub:
     corrupt: frozenset[str] = frozenset()
     """Paths whose bytes are others than the tree says."""
 
-    asked: list[tuple[str, str, str | None]] = field(default_factory=list)
+    requests: list[tuple[str, str, str | None]] = field(default_factory=list)
     """(method, path, Range) of every request."""
 
     def digest(self, path: str) -> str:
@@ -53,7 +53,9 @@ class Hub:
     def gets(self, path: str) -> list[str | None]:
         """Ranges of the GET requests for a file's bytes."""
         return [
-            ranged for method, asked, ranged in self.asked if method == "GET" and asked.endswith(path) and "/api/" not in asked
+            ranged
+            for method, requested, ranged in self.requests
+            if method == "GET" and requested.endswith(path) and "/api/" not in requested
         ]
 
     def tree(self, folder: str) -> list[dict[str, object]]:
@@ -99,7 +101,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         hub, parts = self.served, urlsplit(self.path)
         path = unquote(parts.path)
-        hub.asked.append((self.command, path, self.headers.get("Range")))
+        hub.requests.append((self.command, path, self.headers.get("Range")))
         api, resolve = f"/api/datasets/{hub.repository}", f"/datasets/{hub.repository}/resolve/{hub.commit}/"
         if hub.gated and self.headers.get("Authorization") != "Bearer accepted":
             self._answer(403, b"", {"X-Error-Code": "GatedRepo", "X-Error-Message": "Accept the terms first"})

@@ -32,12 +32,12 @@ def marin(items: Sequence[Item], texts: Sequence[str]) -> dict[int, float]:
         return features if any(features) else [marin_features(text) if len(text.split()) < 13 else []]
 
     known = {feature for item in items for part in paragraphs(lm_eval_text(item)) for feature in part}
-    found = {}
+    shares_of = {}
     for number, text in enumerate(texts):
         shares = [sum(feature in known for feature in part) / len(part) for part in paragraphs(text) if part]
         if max(shares, default=0) >= 0.5:
-            found[number] = max(shares)
-    return found
+            shares_of[number] = max(shares)
+    return shares_of
 
 
 def dolma(items: Sequence[Item], texts: Sequence[str]) -> dict[int, float]:
@@ -49,7 +49,7 @@ def tulu(items: Sequence[Item], texts: Sequence[str]) -> dict[int, float]:
     def cut(text: str) -> list[str]:
         return re.findall(r"""[^ ,.?!:;()"\n\\-]+""", text.lower())
 
-    found = {}
+    shares_of = {}
     for number, text in enumerate(texts):
         document = "\n".join(["", *cut(text), ""])  # no word has a line break: a phrase is a substring between line breaks
         shares = []
@@ -62,8 +62,8 @@ def tulu(items: Sequence[Item], texts: Sequence[str]) -> dict[int, float]:
                     covered.update(range(at, at + 8))
             shares.append(len(covered) / max(len(spans), 1))
         if max(shares) > 0.5:
-            found[number] = max(shares)
-    return found
+            shares_of[number] = max(shares)
+    return shares_of
 
 
 def gpt3(items: Sequence[Item], texts: Sequence[str], shortest: int = 13, max_documents: int = 10) -> dict[int, float]:

@@ -78,10 +78,12 @@ def test_answers_that_fail_are_asked_for_again(operation: str, kind: str, server
     assert not server.faults, "the fault was met"
 
 
-@pytest.mark.parametrize("told", ["crc32c", "md5"])
-def test_a_file_that_is_replaced_after_it_was_listed_is_refused(told: str, server: GcsServer, url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("change", ["crc32c", "md5"])
+def test_a_file_that_is_replaced_after_it_was_listed_is_refused(
+    change: str, server: GcsServer, url: str, tmp_path: Path
+) -> None:
     """Of an object that was composed the bucket tells no MD5, so both checksums are held."""
-    if told == "md5":
+    if change == "md5":
         for (bucket, name), stored in list(server.objects.objects.items()):
             digest = hashlib.md5(stored.data, usedforsecurity=False).digest()
             server.objects.keep(bucket, name, replace(stored, md5=base64.b64encode(digest).decode()))
@@ -91,7 +93,7 @@ def test_a_file_that_is_replaced_after_it_was_listed_is_refused(told: str, serve
     with pytest.raises(IncompleteError, match=r"file a\.jsonl has checksum \S+, its listing says \S+; it changed in between"):
         fetched(tmp_path, loader)
     BucketFiles(url).replace("a.jsonl", b"a")
-    if told == "crc32c":
+    if change == "crc32c":
         assert set(contents(fetched(tmp_path, loader))) == {"a.jsonl", "deep/b.jsonl"}
 
 

@@ -26,9 +26,9 @@ ALPHABET = "aé漢🦆 ﬁ½́\n\t 0,'’<>="
 def test_bytes_are_those_before_each_place(text, data):
     place = st.integers(0, len(text))
     spans = data.draw(st.lists(st.tuples(place, place).map(lambda span: (min(span), max(span))), max_size=5))
-    found = byte_spans(text, spans)
-    assert found == [(len(text[:start].encode()), len(text[:end].encode())) for start, end in spans]
-    assert [cut_bytes(text, *span) for span in found] == [text[start:end] for start, end in spans]
+    byte_ranges = byte_spans(text, spans)
+    assert byte_ranges == [(len(text[:start].encode()), len(text[:end].encode())) for start, end in spans]
+    assert [cut_bytes(text, *span) for span in byte_ranges] == [text[start:end] for start, end in spans]
 
 
 def test_a_place_outside_the_text_is_refused():
@@ -49,7 +49,7 @@ def test_the_span_of_a_match_is_where_the_item_was_put(pairs):
     assert spans == [(at, start, start + len(QUESTION.encode())) for at, start in enumerate(starts)]
 
 
-def found(text: str, policy: Policy) -> Sequence[ChannelMatch]:
+def matches_of(text: str, policy: Policy) -> Sequence[ChannelMatch]:
     items = item_table({"question": QUESTION, "answer": "Twelve hundred of them, and in the spring some more than that."})
     return policy.index(items, policy.channels(items)).scan([text])
 
@@ -57,7 +57,7 @@ def found(text: str, policy: Policy) -> Sequence[ChannelMatch]:
 @pytest.mark.parametrize("policy", [MarinPolicy(), TuluPolicy(), GptPolicy(), DatatrovePolicy()], ids=lambda p: p.policy)
 def test_characters_before_a_match_move_its_span_by_their_bytes(policy):
     record = f"Question: {QUESTION}\nAnswer: Twelve hundred of them, and in the spring some more than that."
-    (plain,), (moved,) = found(f"x\n\n{record}", policy), found(f"漢🦆\n\n{record}", policy)
+    (plain,), (moved,) = matches_of(f"x\n\n{record}", policy), matches_of(f"漢🦆\n\n{record}", policy)
     shift = len("漢🦆".encode()) - 1
     assert (moved.start_byte, moved.end_byte) == (plain.start_byte + shift, plain.end_byte + shift)
     assert cut_bytes(record, plain.start_byte - 3, plain.end_byte - 3) in record

@@ -105,8 +105,8 @@ COMMAS = st.lists(st.sampled_from(["1", "23", "456", "7890", ",", ",,", " ", "é
 def test_a_batch_has_the_words_of_each_text(texts):
     buffer, starts = canonical_batch(texts)
     data = buffer.tobytes()
-    found = [data[low:high].decode().split() for low, high in pairwise(starts.tolist())]
-    assert found == [words(text) for text in texts]
+    batched = [data[low:high].decode().split() for low, high in pairwise(starts.tolist())]
+    assert batched == [words(text) for text in texts]
     assert len(starts) == len(texts) + 1 and starts[-1] == len(data)
 
 

@@ -137,8 +137,8 @@ def test_what_the_token_cache_drops_and_the_corpus_cuts_is_on_it(tmp_path):
 
 def test_it_names_the_facts_and_shows_a_sample_of_every_drop(card):
     text = (card.folder() / "card.md").read_text()
-    for said in ("| licence | unverified: MIT |", "| terms | cite us |", "0.5 billion, rough", "hub.example/leads"):
-        assert said in text
+    for phrase in ("| licence | unverified: MIT |", "| terms | cite us |", "0.5 billion, rough", "hub.example/leads"):
+        assert phrase in text
     assert "corpus: contaminated | 1 | " in text and " ".join(LEAK.split())[:100] in text
     assert "`` poor \\| `lead` <b> ``" in text  # a document's words are no Markdown
     assert "largest cluster has 2 documents" in text and "| s/quiz | 7 | near | 0.90 |" in text

@@ -34,9 +34,9 @@ def written(path: Path, rows: pl.DataFrame) -> Path:
 @given(st.lists(st.text(max_size=12), min_size=1, max_size=20), st.floats(0, 1))
 def test_lengths_have_the_quantiles_of_all(tmp_path_factory, texts, share):
     path = written(tmp_path_factory.mktemp("lengths") / "part.parquet", pl.DataFrame({"text": texts}))
-    found, lengths = Lengths.of([path]), [len(text) for text in texts]
-    assert found.total == sum(lengths) and found.documents.sum() == len(lengths)
-    assert found.quantile(share) == pytest.approx(np.quantile(lengths, share), rel=1e-12, abs=1e-12)
+    counted, lengths = Lengths.of([path]), [len(text) for text in texts]
+    assert counted.total == sum(lengths) and counted.documents.sum() == len(lengths)
+    assert counted.quantile(share) == pytest.approx(np.quantile(lengths, share), rel=1e-12, abs=1e-12)
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 99), st.booleans(), st.sampled_from("ab")), max_size=24))
@@ -48,12 +48,12 @@ def test_the_largest_cluster_is_that_of_all_rows(tmp_path_factory, rows):
         schema={"source": pl.String, "id": pl.String, "cluster_id": pl.String, "is_kept": pl.Boolean},
         orient="row",
     )
-    found = Clusters.of(written(tmp_path_factory.mktemp("clusters") / "duplicates.parquet", table), "a", 2)
+    clusters = Clusters.of(written(tmp_path_factory.mktemp("clusters") / "duplicates.parquet", table), "a", 2)
     mine = table.filter(source="a")
     sizes = mine.group_by("cluster_id").len().sort(["len", "cluster_id"], descending=[True, False])
-    assert (found.documents, found.gone) == (mine.height, mine.filter(~pl.col("is_kept")).height)
+    assert (clusters.documents, clusters.gone) == (mine.height, mine.filter(~pl.col("is_kept")).height)
     largest = mine.filter(cluster_id=sizes["cluster_id"][0]).sort("id") if mine.height else mine
-    assert (found.largest, list(found.first)) == (largest.height, largest.select("id", "is_kept").head(2).rows())
+    assert (clusters.largest, list(clusters.first)) == (largest.height, largest.select("id", "is_kept").head(2).rows())
 
 
 @given(
@@ -64,17 +64,20 @@ def test_the_largest_cluster_is_that_of_all_rows(tmp_path_factory, rows):
 def test_matches_are_counted_and_the_strongest_kept(tmp_path_factory, rows):
     table = pl.DataFrame(sorted((f"{i}", tier, score) for i, tier, score in rows), schema=["id", "tier", "score"], orient="row")
     table = table.cast({"id": pl.String, "tier": pl.String, "score": pl.Float64})
-    found = Matches.of(written(tmp_path_factory.mktemp("matches") / "matches.parquet", table), 4)
-    assert (found.documents, found.by_tier) == (table["id"].n_unique(), dict(sorted(table.group_by("tier").len().iter_rows())))
+    matches = Matches.of(written(tmp_path_factory.mktemp("matches") / "matches.parquet", table), 4)
+    assert (matches.documents, matches.by_tier) == (
+        table["id"].n_unique(),
+        dict(sorted(table.group_by("tier").len().iter_rows())),
+    )
     strongest = table.sort(["score", "id"], descending=[True, False]).head(4)
-    assert [*found.strongest.iter_rows()] == strongest.rows() or not rows
+    assert [*matches.strongest.iter_rows()] == strongest.rows() or not rows
 
 
 def test_the_first_of_every_reason_are_kept(tmp_path):
     dropped = pl.DataFrame({"id": [f"{i:02d}" for i in range(12)], "reason": ["a", "b", "a", "c"] * 3})
     paths = [written(tmp_path / f"{i}.parquet", dropped[6 * i : 6 * i + 6]) for i in range(2)]
-    found = first_by_reason([("corpus", path) for path in paths], 2)
-    assert found.rows() == [
+    first_rows = first_by_reason([("corpus", path) for path in paths], 2)
+    assert first_rows.rows() == [
         ("corpus", i, r) for r, ids in (("a", "00 02"), ("b", "01 05"), ("c", "03 07")) for i in ids.split()
     ]
     assert first_by_reason([], 2).is_empty()

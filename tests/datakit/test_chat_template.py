@@ -35,11 +35,11 @@ def conversation(*messages: tuple[str, str]) -> Conversation:
 def test_what_counts_is_what_assistants_say_and_the_end_of_turn(messages):
     talk = conversation(*messages)
     spans = conversation_spans(BLOCKS, talk, SPECIALS, END)
-    said = [content for role, content in messages if role == "assistant"]
-    if not said:
+    answers = [content for role, content in messages if role == "assistant"]
+    if not answers:
         assert spans == "no_assistant"
         return
-    assert "".join(span.text for span in spans if span.counts) == "".join(content + END for content in said)
+    assert "".join(span.text for span in spans if span.counts) == "".join(content + END for content in answers)
     whole = "".join(f"<|{role}|>{content}{END}" for role, content in messages)
     assert "".join(span.text for span in spans) == f"<|endoftext|>{whole}"
     assert [span.text for span in spans if span.special] == [

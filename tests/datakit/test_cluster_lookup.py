@@ -30,8 +30,8 @@ def small_row_groups():
 def table_of(rows: list[tuple[str, str]]) -> pa.Table:
     """As `duplicates.parquet`, whose rows are sorted by something else than the id."""
     columns = {"source": "s", "id": "i", "cluster_id": "c", "is_kept": True}
-    found = [dict(zip(columns, (source, i, f"of {source} {i}", int(i) % 2 == 0), strict=True)) for source, i in rows]
-    return pa.Table.from_pylist(found, schema=SCHEMA)
+    records = [dict(zip(columns, (source, i, f"of {source} {i}", int(i) % 2 == 0), strict=True)) for source, i in rows]
+    return pa.Table.from_pylist(records, schema=SCHEMA)
 
 
 @given(ROWS, st.sets(st.sampled_from(["a", "b"]), min_size=1), st.sampled_from(IDS), st.sampled_from(IDS))
@@ -42,9 +42,9 @@ def test_rows_of_a_source_between_two_ids(tmp_path_factory, rows, sources, one, 
         clusters = sort_clusters(out, folder / "duplicates.parquet", sorted(sources))
         assert clusters.num_documents == sum(source in sources for source, _ in rows)
         for source in sources:
-            found = clusters.between(source, first, last)
+            between = clusters.between(source, first, last)
             wanted = [(i, f"of {source} {i}", int(i) % 2 == 0) for name, i in rows if name == source and first <= i <= last]
-            assert sorted(found.rows()) == sorted(wanted)
+            assert sorted(between.rows()) == sorted(wanted)
 
 
 def test_row_groups_that_cannot_hold_the_ids_are_not_read(tmp_path, monkeypatch):

@@ -14,14 +14,14 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("\na Ã
 @example(["", "\n", "\x7f\x80\u07ff\u0800\uffff\U00010000\U0010ffff"], 0)
 def test_they_are_the_characters_of_the_texts_with_a_line_feed_behind_each(texts, first):
     column = pl.Series(["of a slice before", *texts])[1:][min(first, len(texts) - 1) :]
-    found, wanted = code_points(column), column.to_list()
+    characters, wanted = code_points(column), column.to_list()
     joined = "".join(f"{text}\n" for text in wanted)
-    assert found.points.tolist() == [ord(character) for character in joined]
-    assert found.num_chars.tolist() == [len(text) for text in wanted]
-    assert found.num_line_feeds.tolist() == [text.count("\n") for text in wanted]
-    assert found.line_feeds.tolist() == [place for place, character in enumerate(joined) if character == "\n"]
-    ends = found.line_feeds[found.line_feed_bounds[1:] - 1]
-    assert ends.tolist() == (found.bounds[1:] - 1).tolist()
+    assert characters.points.tolist() == [ord(character) for character in joined]
+    assert characters.num_chars.tolist() == [len(text) for text in wanted]
+    assert characters.num_line_feeds.tolist() == [text.count("\n") for text in wanted]
+    assert characters.line_feeds.tolist() == [place for place, character in enumerate(joined) if character == "\n"]
+    ends = characters.line_feeds[characters.line_feed_bounds[1:] - 1]
+    assert ends.tolist() == (characters.bounds[1:] - 1).tolist()
 
 
 def test_runs_are_all_texts_in_order_and_one_of_nothing():

@@ -28,8 +28,8 @@ def test_whatever_arrays_come_there_is_one_program() -> None:
     """Two that were compiled at the same time by two processes could be kept under each other's names."""
     numbers = np.arange(8, dtype=np.uint64)
     read_only = np.frombuffer(numbers.tobytes(), np.uint64)
-    found = [jaccard(a, b) for a, b in [(numbers, numbers), (read_only, numbers), (numbers[::2], read_only)]]
-    assert found == [1, 1, 0.5] and numbers.flags.writeable
+    similarities = [jaccard(a, b) for a, b in [(numbers, numbers), (read_only, numbers), (numbers[::2], read_only)]]
+    assert similarities == [1, 1, 0.5] and numbers.flags.writeable
     assert len(jaccard.program.signatures) == 1  # pyrefly: ignore[missing-attribute]
 
 

@@ -39,7 +39,7 @@ def item_table(*channels: dict[str, str]) -> pl.DataFrame:
     return pl.DataFrame(rows)
 
 
-def found(texts: list[str], *questions: str, **changes) -> list[tuple[int, int, str]]:
+def matches_of(texts: list[str], *questions: str, **changes) -> list[tuple[int, int, str]]:
     config = replace(ContaminationConfig(), **changes)
     channels = channel_table(item_table(*({"question": question} for question in questions)))
     return [(m.document, m.channel, m.tier) for m in scan(texts, index_items(channels, config), config)]
@@ -130,7 +130,7 @@ def slow_alignment(
     for start in sorted(starts):
         slack = range(-config.align_slack, config.align_slack + 1)
         in_place = [any(at(start + j + shift) == word for shift in slack) for j, word in enumerate(words)]
-        informed = sum(i for i, found in zip(information, in_place, strict=True) if found) / sum(information)
+        informed = sum(i for i, is_in_place in zip(information, in_place, strict=True) if is_in_place) / sum(information)
         runs = itertools.groupby(at(start + j) == word for j, word in enumerate(words))
         run = max((len(list(group)) for same, group in runs if same), default=0)
         measured.append((round(min(sum(in_place) / len(words), informed), 6), run))
@@ -229,22 +229,22 @@ def test_changed_numbers_are_a_template_match():
         "Maria bought 12 boxes of pencils at 3 dollars each and gave 5 of them to her cousin before the school year began."
     )
     changed = question.replace("12", "47").replace("3", "9").replace("5", "21")
-    assert found([changed], question) == [(0, 0, "template")]
-    assert found([question], question) == [(0, 0, "verbatim")]
+    assert matches_of([changed], question) == [(0, 0, "template")]
+    assert matches_of([question], question) == [(0, 0, "verbatim")]
 
 
 def test_number_lists_and_symbol_soup_never_match():
-    assert found(["1 2 3 4 5 6 7 8 9 10 11 12 " * 50], "Continue the list 1 2 3 4 5 6 7 8 9 10 11 12 13") == []
-    assert found(["x 2 y 2 z 2 " * 50], "x 2 y 2 z 2 x 2 y 2 z 2 x 2 y 2") == []
-    assert found(["Find the value of 7 3 9 1."], "Find the value of 6 • 24 ÷ (8 − 5) + 12 + 17") == []
+    assert matches_of(["1 2 3 4 5 6 7 8 9 10 11 12 " * 50], "Continue the list 1 2 3 4 5 6 7 8 9 10 11 12 13") == []
+    assert matches_of(["x 2 y 2 z 2 " * 50], "x 2 y 2 z 2 x 2 y 2 z 2 x 2 y 2") == []
+    assert matches_of(["Find the value of 7 3 9 1."], "Find the value of 6 • 24 ÷ (8 − 5) + 12 + 17") == []
 
 
 def test_a_shared_instruction_does_not_mark_but_the_items_own_words_do():
     template = "Read the following statement carefully and decide which of the options given below describes it best:"
     own = [f"the {word} of a {word} ripens in its {word} season only" for word in ("pear", "quince", "medlar", "sloe") * 4]
     questions = [f"{template} {text} number{i} tells{i} you{i} that{i}" for i, text in enumerate(own)]
-    assert found([f"{PROSE} {template} {PROSE}"], *questions) == []
-    assert (0, 3, "verbatim") in found([f"{PROSE} {questions[3]} {PROSE}"], *questions)
+    assert matches_of([f"{PROSE} {template} {PROSE}"], *questions) == []
+    assert (0, 3, "verbatim") in matches_of([f"{PROSE} {questions[3]} {PROSE}"], *questions)
 
 
 EDITED = "How many of the geese that winter on the northern lakes return there in spring?"
@@ -259,7 +259,7 @@ EDITED = "How many of the geese that winter on the northern lakes return there i
     ],
 )
 def test_an_edited_question_is_near_though_few_of_its_grams_are_left(edited):
-    assert found([f"{PROSE} {edited} {PROSE}"], EDITED) == [(0, 0, "near")]
+    assert matches_of([f"{PROSE} {edited} {PROSE}"], EDITED) == [(0, 0, "near")]
 
 
 @pytest.mark.parametrize(
@@ -272,14 +272,14 @@ def test_an_edited_question_is_near_though_few_of_its_grams_are_left(edited):
 )
 def test_a_phrase_of_a_question_or_its_frame_is_no_match(phrase):
     others = ["How many of the men that sat there were tall?", "Were the women on the benches there in summer or in winter?"]
-    assert found([f"{PROSE} {phrase} {PROSE}"], EDITED, *others) == []
+    assert matches_of([f"{PROSE} {phrase} {PROSE}"], EDITED, *others) == []
 
 
 def test_an_edited_answer_alone_is_no_match():
     config = ContaminationConfig()
     channels = channel_table(item_table({"answer": EDITED}))
     edited = "How many of those geese that winter on the southern lakes return there in autumn?"
-    assert found([edited], EDITED) == [(0, 0, "near")]
+    assert matches_of([edited], EDITED) == [(0, 0, "near")]
     assert scan([edited], index_items(channels, config), config) == []
     assert len(scan([EDITED], index_items(channels, config), config)) == 1
 
@@ -287,14 +287,14 @@ def test_an_edited_answer_alone_is_no_match():
 def test_a_long_quotation_marks_even_when_it_is_little_of_the_item():
     rest = " ".join(f"word{i} other{i}" for i in range(100))
     quotation = " ".join(PROSE.split()[:45])
-    assert found([f"Hear this. {quotation} And so on."], f"{quotation} {rest}") == [(0, 0, "near")]
-    assert found([" ".join(quotation.split()[:20])], f"{quotation} {rest}") == [(0, 0, "fragment")]
+    assert matches_of([f"Hear this. {quotation} And so on."], f"{quotation} {rest}") == [(0, 0, "near")]
+    assert matches_of([" ".join(quotation.split()[:20])], f"{quotation} {rest}") == [(0, 0, "fragment")]
 
 
 @pytest.mark.parametrize("text", ["a" * (16 << 20), "the cat sat on the mat and " * 600_000, " " * (16 << 20), ""])
 def test_a_huge_document_of_one_phrase_is_scanned(text):
     questions = ("The cat sat on the mat and the dog lay by the door all day.", "a a a a a a a a a a")
-    assert {tier for _, _, tier in found([text, PROSE], *questions)} <= {"near", "fragment"}
+    assert {tier for _, _, tier in matches_of([text, PROSE], *questions)} <= {"near", "fragment"}
 
 
 def test_an_index_survives_storage(tmp_path):
@@ -338,4 +338,4 @@ def test_items_are_found_wherever_a_conversation_says_them(place):
         message = {"role": "assistant", "content": "ok", place: call if place == "tool_calls" else wrapped}
         record = conversation_record("r", [{"role": "user", "content": PROSE}, message])
         assert isinstance(record, Record) and record.text is not None
-        assert any(found.tier != "fragment" for found in scan([record.text], index, ContaminationConfig())), record.text
+        assert any(match.tier != "fragment" for match in scan([record.text], index, ContaminationConfig())), record.text

@@ -70,11 +70,11 @@ def test_a_policy_marks_the_documents_that_its_definition_marks(name, data):
     rows = list(items.iter_rows(named=True))
     choose = data.draw(st.randoms(use_true_random=False))
     texts = [leaked(choose, rows, data.draw(TEXT)) for _ in range(data.draw(st.integers(1, 5)))]
-    found: dict[int, float] = {}
+    scores: dict[int, float] = {}
     for match in matches(items, texts, policy):
-        found[match.document] = max(match.score, found.get(match.document, 0.0))
+        scores[match.document] = max(match.score, scores.get(match.document, 0.0))
         assert 0 <= match.start_byte < match.end_byte <= len(texts[match.document].encode()) and match.longest_run > 0
-    assert found == pytest.approx(definition(rows, texts), abs=1e-4)
+    assert scores == pytest.approx(definition(rows, texts), abs=1e-4)
 
 
 def leaked(choose: random.Random, rows: Sequence[dict], filler: str) -> str:

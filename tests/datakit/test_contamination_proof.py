@@ -73,9 +73,13 @@ def test_another_policy_has_its_own_recall(tmp_path):
 @pytest.mark.parametrize("leaks", [0, 2])
 def test_documents_of_clean_text_that_are_marked_are_counted_and_named(tmp_path, leaks):
     marked = [f"{PROSE} {question(at)}" for at in range(leaks)]
-    found = proof(tmp_path, ContaminationConfig(), [*clean_texts(12), *marked])["clean_text"]["prose"]
-    assert (found["documents"], found["marked"], found["share"]) == (12 + leaks, leaks, round(leaks / (12 + leaks), 6))
-    assert found["ids"] == sorted(map(text_digest, marked))
+    clean_text = proof(tmp_path, ContaminationConfig(), [*clean_texts(12), *marked])["clean_text"]["prose"]
+    assert (clean_text["documents"], clean_text["marked"], clean_text["share"]) == (
+        12 + leaks,
+        leaks,
+        round(leaks / (12 + leaks), 6),
+    )
+    assert clean_text["ids"] == sorted(map(text_digest, marked))
 
 
 def test_a_proof_without_clean_text_says_that_false_marks_are_not_measured(tmp_path, caplog):
@@ -107,10 +111,11 @@ def test_who_asks_only_what_is_marked_hears_what_the_scan_says(policy):
     """Leaks of every tier: a fragment stands for nothing, and is in neither."""
     items = pl.DataFrame([asdict(Item("s", "long", str(at), question(at), "", "MIT", "d")) for at in range(20)])
     index = policy.index(items, policy.channels(items))
-    asked = [question(at).split() for at in range(20)]
-    kept = [" ".join(words[: max(6, len(words) - at)]) for at, words in enumerate(asked)]
+    questions = [question(at).split() for at in range(20)]
+    kept = [" ".join(words[: max(6, len(words) - at)]) for at, words in enumerate(questions)]
     leaks = [
-        f"{PROSE}\n\n{text}\n\n{PROSE}" for text in (*map(" ".join, asked), *kept, *(re.sub("o", "0", text) for text in kept))
+        f"{PROSE}\n\n{text}\n\n{PROSE}"
+        for text in (*map(" ".join, questions), *kept, *(re.sub("o", "0", text) for text in kept))
     ]
     matches = index.scan(leaks)
     standing = [(match.document, match.channel) for match in matches if match.tier in STANDING_TIERS]

@@ -55,8 +55,8 @@ def documents(scan) -> list[Path]:
 def test_the_command_lists_the_documents_of_an_item(scan, capsys):
     key, root = "/".join(scan.spec.key), scan.store.root
     print_holders("t/0", key, root, as_json=True, console=Console())
-    found = json.loads(capsys.readouterr().out)["documents"]
-    assert sorted(row["id"] for row in found) == sorted(text_digest(text) for text in [*LEAKS, f"{PROSE} {LEAK}"])
+    listed = json.loads(capsys.readouterr().out)["documents"]
+    assert sorted(row["id"] for row in listed) == sorted(text_digest(text) for text in [*LEAKS, f"{PROSE} {LEAK}"])
     console = Console(record=True, width=200, file=StringIO())
     print_holders("s/t/2", key, root, as_json=False, console=console)
     assert "0 documents of 1 scans hold s/t/2" in console.export_text()
@@ -113,8 +113,8 @@ def test_rows_in_memory_do_not_grow_with_the_source(tmp_path, monkeypatch, num_p
     tallies = {}
     for at, piece in enumerate(pieces):
         mine = pl.Series("id", ids[at * ROW_GROUP_ROWS : (at + 1) * ROW_GROUP_ROWS])
-        found = [(each, ChannelMatch(row, row % 2, "near", 1.0, 0, 5, 5)) for row, each in enumerate(mine)]
-        tallies[piece] = write_piece(scratch, piece, mine, named(found[: -2 if at == num_pieces - 1 else None], names))
+        matches = [(each, ChannelMatch(row, row % 2, "near", 1.0, 0, 5, 5)) for row, each in enumerate(mine)]
+        tallies[piece] = write_piece(scratch, piece, mine, named(matches[: -2 if at == num_pieces - 1 else None], names))
     alive = Alive(monkeypatch)
     join_pieces(tmp_path / "out", scratch, pieces)
     joined = count(scratch, tallies)

@@ -47,8 +47,8 @@ def test_a_phrase_of_many_documents_does_not_flag_and_items_that_hold_it_do(tmp_
     caplog.set_level(logging.WARNING)
     artifact = marked(Store(str(tmp_path)), texts(30), QUESTIONS, CONFIG)
     long = {text_digest(text) for text in texts(30)[31:41]}
-    found, statuses = verdict(artifact)
-    assert found == {text_digest(leak())} | long
+    flagged, statuses = verdict(artifact)
+    assert flagged == {text_digest(leak())} | long
     assert statuses == {"0": "unknown", "1": "matched", "2": "matched"}
     templates = artifact.manifest.extra["templates"]
     assert templates["limit"] == 8 and templates["channels"] == 3
@@ -72,8 +72,8 @@ def test_a_whole_question_is_a_leak_however_often_it_is_repeated(tmp_path, copie
     filler = clean_texts(60)
     leaks = [f"{text[:at]}\n{OWN.upper()}\n{text[at:]}" for at, text in enumerate(filler[:copies], 40)]
     artifact = marked(Store(str(tmp_path)), [*leaks, *filler[copies:]], [OWN, ASKED], CONFIG)
-    found, statuses = verdict(artifact)
-    assert found == set(map(text_digest, leaks)) and statuses == {"0": "matched", "1": "clean"}
+    flagged, statuses = verdict(artifact)
+    assert flagged == set(map(text_digest, leaks)) and statuses == {"0": "matched", "1": "clean"}
     assert check_cleared_items(artifact) == []
 
 
@@ -82,8 +82,8 @@ def test_copies_with_one_and_the_same_edit_are_removed_or_their_item_is_unknown(
     filler = clean_texts(60)
     leaks = [f"{text}\n{edited}\n{at}" for at, text in enumerate(filler[:30])]
     artifact = marked(Store(str(tmp_path)), [*leaks, *filler[30:]], [OWN, LONG], CONFIG)
-    found, statuses = verdict(artifact)
-    assert found >= set(map(text_digest, leaks)) or statuses["0"] == "unknown"
+    flagged, statuses = verdict(artifact)
+    assert flagged >= set(map(text_digest, leaks)) or statuses["0"] == "unknown"
     assert statuses["0"] != "clean" and statuses["1"] == "clean"
 
 
@@ -94,8 +94,8 @@ def test_what_a_template_clears_fails_a_check_that_names_it(tmp_path):
 
 
 def test_a_phrase_of_few_documents_is_a_match(tmp_path):
-    found, statuses = verdict(marked(Store(str(tmp_path)), texts(5), QUESTIONS, CONFIG))
-    assert {text_digest(text) for text in texts(5)[:6]} <= found and statuses["0"] == "matched"
+    flagged, statuses = verdict(marked(Store(str(tmp_path)), texts(5), QUESTIONS, CONFIG))
+    assert {text_digest(text) for text in texts(5)[:6]} <= flagged and statuses["0"] == "matched"
 
 
 @pytest.mark.slow

@@ -143,12 +143,15 @@ def test_output_parts_are_of_equal_rows_whatever_the_input_parts(tmp_path_factor
     plan = list(
         layout("train", list(zip(parts, fates, strict=True)), [p.count("train") for p in splits], sum(map(len, wanted)), target)
     )
-    found = []
+    texts_of_parts = []
     for name, slices in plan:
         write_split_part(root, name, slices)
-        found.append(pl.read_parquet(root / name)["text"].to_list())
-    assert list(chain(*found)) == wanted
-    assert len(found) == max(1, -(-sum(map(len, wanted)) // target)) and max(map(len, found)) - min(map(len, found)) <= 1
+        texts_of_parts.append(pl.read_parquet(root / name)["text"].to_list())
+    assert list(chain(*texts_of_parts)) == wanted
+    assert (
+        len(texts_of_parts) == max(1, -(-sum(map(len, wanted)) // target))
+        and max(map(len, texts_of_parts)) - min(map(len, texts_of_parts)) <= 1
+    )
 
 
 def test_a_smaller_part_size_cuts_the_same_documents_into_more_files(tmp_path):

@@ -73,14 +73,14 @@ def model(folder: Path) -> Path:
 
 def verdicts(declared: DatatroveStep, texts: list[str], **fields: str) -> list[str | None]:
     """Texts that are left, and the reasons of those that are not."""
-    found = after(prepared([declared]), [Record(str(i), text, fields) for i, text in enumerate(texts)])
-    return [record.reason if isinstance(record, Unreadable) else record.text for record in found]
+    records = after(prepared([declared]), [Record(str(i), text, fields) for i, text in enumerate(texts)])
+    return [record.reason if isinstance(record, Unreadable) else record.text for record in records]
 
 
 def theirs(module: str, path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Any], Any], texts: list[str]) -> list[str]:
     """Texts that datatrove itself keeps, when what it downloads is the file."""
-    found = importlib.import_module(module)
-    monkeypatch.setattr(found, "cached_asset_path_or_download", lambda *_, **__: str(path))
+    imported = importlib.import_module(module)
+    monkeypatch.setattr(imported, "cached_asset_path_or_download", lambda *_, **__: str(path))
     document = importlib.import_module("datatrove.data").Document
     block = make(importlib.import_module("datatrove.pipeline.filters"))
     return [each.text for each in block.run(document(text, str(i)) for i, text in enumerate(texts))]
@@ -90,12 +90,12 @@ def theirs(module: str, path: Path, monkeypatch: pytest.MonkeyPatch, make: Calla
 def test_languages_are_told_by_the_declared_model(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, texts = model(repository), [ENGLISH, FRENCH, f"{ENGLISH}\n{ENGLISH}"]
     arguments = {"languages": "en", "language_threshold": 0.6}
-    found = verdicts(
+    results = verdicts(
         DatatroveStep(f"{FILTERS}:LanguageFilter", VERSION, arguments, FASTTEXT, (declared(path, "model"),)), texts
     )
-    assert found == [ENGLISH, "language", texts[2]]
+    assert results == [ENGLISH, "language", texts[2]]
     kept = theirs("datatrove.utils.lid", path, monkeypatch, lambda blocks: blocks.LanguageFilter(**arguments), texts)
-    assert [text for text in found if text in texts] == kept
+    assert [text for text in results if text in texts] == kept
 
 
 @_needs_fasttext
@@ -107,12 +107,12 @@ def test_a_classifier_judges_by_the_declared_model(
     path, texts = model(repository), [ENGLISH, FRENCH, f"{ENGLISH}\n\n{FRENCH}\n\n{ENGLISH}"]
     arguments = {rule: (("fr", 0.6),), "filter_mode": mode}
     block = f"{FILTERS}:FastTextClassifierFilter"
-    found = verdicts(DatatroveStep(block, VERSION, arguments, FASTTEXT, (declared(path, "model"),)), texts)
+    results = verdicts(DatatroveStep(block, VERSION, arguments, FASTTEXT, (declared(path, "model"),)), texts)
     module = "datatrove.pipeline.filters.fasttext_filter"
     settings = {**arguments, rule: [("fr", 0.6)]}  # of tuples its own check of the labels makes a TypeError
     kept = theirs(module, path, monkeypatch, lambda blocks: blocks.FastTextClassifierFilter("x", **settings), texts)
-    assert [text for text in found if text != "fast_text_classifier"] == kept
-    assert found[rule == "keep_labels"] in texts and found[rule != "keep_labels"] == "fast_text_classifier"
+    assert [text for text in results if text != "fast_text_classifier"] == kept
+    assert results[rule == "keep_labels"] in texts and results[rule != "keep_labels"] == "fast_text_classifier"
     with pytest.raises(ValueError, match=r"has no label 'de'; it has: (en, fr|fr, en)"):
         prepared([DatatroveStep(block, VERSION, {rule: ("de", 0.5)}, FASTTEXT, (declared(path, "model"),))])
 
@@ -122,8 +122,8 @@ def test_words_are_weighed_by_the_declared_frequencies(repository: Path, monkeyp
     path, texts = repository / "frequencies.csv", ["the heron", "The water.", "zwyx qvrt", PROSE]
     path.write_text(FREQUENCIES)
     unigram = with_one("UnigramLogProbFilter", declared(path, "frequencies"), logprobs_threshold=-9)
-    found = verdicts(unigram, texts)
-    assert found[0] == "the heron" and found[2] == "unigram_log_prob"
+    results = verdicts(unigram, texts)
+    assert results[0] == "the heron" and results[2] == "unigram_log_prob"
     cache = repository / "cache"
     cache.mkdir()
     (cache / "unigram_freq.csv").write_text(FREQUENCIES)
@@ -132,7 +132,7 @@ def test_words_are_weighed_by_the_declared_frequencies(repository: Path, monkeyp
     kept = theirs(
         "datatrove.utils.lid", path, monkeypatch, lambda blocks: blocks.UnigramLogProbFilter(logprobs_threshold=-9), texts
     )
-    assert [text for text in found if text != "unigram_log_prob"] == kept
+    assert [text for text in results if text != "unigram_log_prob"] == kept
     path.write_text("a,b\n1,2\n")
     with pytest.raises(ValueError, match=r"has the columns \['a', 'b'\]; it must have word and count"):
         prepared([replace(unigram, files=(declared(path, "frequencies"),))])
@@ -143,9 +143,9 @@ def test_bad_words_are_those_of_the_declared_lists(repository: Path, monkeypatch
     path, texts = repository / "words", ["a KUMIN.", "kuminic", "rostal (x)", "性", "words"]
     path.write_text(WORDS)
     english = with_one("C4BadWordsFilter", declared(path, "en"))
-    found = verdicts(english, texts)
+    results = verdicts(english, texts)
     dropped = "c4_bad_words:document_removed_with_badwords"
-    assert found == [dropped, "kuminic", dropped, "性", "words"]
+    assert results == [dropped, "kuminic", dropped, "性", "words"]
     module = "datatrove.pipeline.filters.c4_filters"
     assert theirs(module, path, monkeypatch, lambda blocks: blocks.C4BadWordsFilter(), texts) == ["kuminic", "性", "words"]
     both = replace(english, files=(*english.files, declared(path, "th")))
@@ -177,8 +177,8 @@ def test_other_bytes_than_declared_stop_before_the_first_record(repository: Path
 def test_a_file_may_be_of_an_installed_package(repository: Path) -> None:
     path = Path(str(importlib.metadata.distribution("pytest").locate_file("pytest/__init__.py")))
     shipped = StepFile("en", "pytest/__init__.py", hashlib.sha256(path.read_bytes()).hexdigest(), "pytest")
-    found = verdicts(with_one("C4BadWordsFilter", shipped), ["from __future__ import annotations", "words"])
-    assert found == ["c4_bad_words:document_removed_with_badwords", "words"]
+    results = verdicts(with_one("C4BadWordsFilter", shipped), ["from __future__ import annotations", "words"])
+    assert results == ["c4_bad_words:document_removed_with_badwords", "words"]
 
 
 @_needs_fasttext

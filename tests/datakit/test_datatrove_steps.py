@@ -203,10 +203,10 @@ def test_what_is_no_step_is_refused_with_where_to_go(block: str, arguments: Mapp
 def test_urls_are_judged_by_lists_of_the_packages_alone(lists: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Left alone the block asks the web for the public suffixes of the day; here nothing answers, and nothing is asked."""
 
-    asked = list[object]()
+    hosts = list[object]()
 
     def nobody(host: object, *_: object, **__: object) -> None:
-        asked.append(host)
+        hosts.append(host)
         raise socket.gaierror("nobody answers here")
 
     monkeypatch.setattr(socket, "getaddrinfo", nobody)
@@ -216,10 +216,10 @@ def test_urls_are_judged_by_lists_of_the_packages_alone(lists: bool, monkeypatch
     arguments = {"extra_domains": ("kumin.co.uk",), "banned_words": ("rostal",), "use_integrated_lists": lists}
     steps = prepared([DatatroveStep(f"{FILTERS}:URLFilter", VERSION, arguments, beside)])
     urls = ("https://news.kumin.co.uk/a", "https://other.co.uk/rostal/b", "https://example.org/weather")
-    found = list(after(steps, [Record(str(i), "words", {"url": url}) for i, url in enumerate(urls)]))
-    reasons = [record.reason if isinstance(record, Unreadable) else "" for record in found]
+    records = list(after(steps, [Record(str(i), "words", {"url": url}) for i, url in enumerate(urls)]))
+    reasons = [record.reason if isinstance(record, Unreadable) else "" for record in records]
     assert reasons == ["url:domain", "url:hard_blacklisted", ""]
-    assert asked == []
+    assert hosts == []
 
 
 TALK = Records("jsonl", text="m", form="messages")
@@ -303,7 +303,7 @@ def test_a_fault_of_the_machine_in_a_block_is_no_fault_of_its_record(
     def call() -> None:
         raise fault
 
-    with pytest.raises(raised) as told:
+    with pytest.raises(raised) as error:
         naming_faults(step(f"{FILTERS}:GopherQualityFilter"), Record("r7", "text"), call)
-    assert kind_of(told.value) == kind
-    assert "r7" in "".join([str(told.value), *getattr(told.value, "__notes__", [])])
+    assert kind_of(error.value) == kind
+    assert "r7" in "".join([str(error.value), *getattr(error.value, "__notes__", [])])

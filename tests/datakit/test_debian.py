@@ -74,8 +74,8 @@ def test_files_come_from_the_first_mirror_that_has_them(
     with serving(site) as base:
         monkeypatch.setenv(MIRROR_VARIABLE, f"{base}/elsewhere {base}/debian/")
         artifact = fetched(tmp_path, pinned(content))
-    found = {p.relative_to(artifact.folder()).as_posix(): p.read_bytes() for p in artifact.files()}
-    assert found == {f"files/{name[2:]}": text for name, text in FILES.items() if "doc" in name}
+    copied = {p.relative_to(artifact.folder()).as_posix(): p.read_bytes() for p in artifact.files()}
+    assert copied == {f"files/{name[2:]}": text for name, text in FILES.items() if "doc" in name}
 
 
 def test_what_is_not_the_pinned_archive_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +90,7 @@ def test_what_is_not_the_pinned_archive_is_refused(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    ("content", "globs", "said"),
+    ("content", "globs", "message"),
     [
         (deb(FILES, "xz")[:-40], GLOBS, "not a whole Debian archive"),
         (b"PK\x03\x04 no deb", GLOBS, "it is no ar archive"),
@@ -106,11 +106,11 @@ def test_what_is_not_the_pinned_archive_is_refused(tmp_path: Path, monkeypatch: 
     ],
 )
 def test_damaged_and_hostile_archives_are_named(
-    content: bytes, globs: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    content: bytes, globs: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with serving(Site({f"/{POOL}": content})) as base:
         monkeypatch.setenv(MIRROR_VARIABLE, base)
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             fetched(tmp_path, pinned(content, globs))
 
 

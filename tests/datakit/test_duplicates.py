@@ -52,31 +52,31 @@ def found_matches(texts, config=PRESET, signed=SURE):
     ordered = sorted((t for t in texts if shingle_hashes(t, 5).size), key=text_digest)
     bands, _ = sign_texts(ordered, signed)
     sets = [shingle_hashes(text, 5) for text in ordered]
-    found, _ = near_matches(bands, sets.__getitem__, config.min_jaccard, config.max_band_documents)
-    return {text_digest(ordered[i]): (text_digest(ordered[k]), similarity) for i, k, similarity in found}
+    pairs, _ = near_matches(bands, sets.__getitem__, config.min_jaccard, config.max_band_documents)
+    return {text_digest(ordered[i]): (text_digest(ordered[k]), similarity) for i, k, similarity in pairs}
 
 
-def kept_for(found):
-    return {document: kept for document, (kept, _) in found.items()}
+def kept_for(matches):
+    return {document: kept for document, (kept, _) in matches.items()}
 
 
 def all_pairs(texts, threshold):
     """Star removal by comparing everything with everything: (dropped, kept) ids."""
     sets = {text_digest(text): shingle_hashes(text, 5) for text in texts}
-    kept, found = [], {}
+    kept, matches = [], {}
     for document in sorted(sets):
         match = next((k for k in kept if jaccard(sets[document], sets[k]) >= threshold), None)
         if match is None:
             kept.append(document)
         else:
-            found[document] = match
-    return found
+            matches[document] = match
+    return matches
 
 
 @given(small_corpora(), st.sampled_from([0.5, 0.8, 1.0]))
 def test_the_matches_are_those_of_comparing_every_pair(texts, threshold):
-    found = found_matches(texts, DuplicatesConfig(min_jaccard=threshold))
-    assert kept_for(found) == all_pairs(texts, threshold)
+    matches = found_matches(texts, DuplicatesConfig(min_jaccard=threshold))
+    assert kept_for(matches) == all_pairs(texts, threshold)
 
 
 @pytest.mark.parametrize("threshold", [0.3, 0.5, 0.7, 0.8, 1.0])
@@ -84,8 +84,8 @@ def test_in_dense_neighbourhoods_too(threshold):
     """Here most documents repeat some that stay and some that leave, and an upper-case copy repeats its text exactly."""
     texts = {edited(base, seed=seed, edits=edits) for base in BASES[:2] for seed in range(6) for edits in range(4)}
     texts |= {text.upper() for text in BASES}
-    found = found_matches(sorted(texts), DuplicatesConfig(min_jaccard=threshold))
-    assert kept_for(found) == all_pairs(texts, threshold) != {}
+    matches = found_matches(sorted(texts), DuplicatesConfig(min_jaccard=threshold))
+    assert kept_for(matches) == all_pairs(texts, threshold) != {}
 
 
 @given(small_corpora(), st.randoms())

@@ -41,11 +41,11 @@ def test_it_ranks_the_same_held_out_seeds_and_says_what_it_is(store, caplog):
     with caplog.at_level(logging.INFO):
         artifact = made(store, scorer(FASTTEXT))
     assert "scorer small: the back-end is fasttext" in caplog.text
-    found, hashed = artifact.manifest.extra["scorer"], made(store, scorer()).manifest.extra["scorer"]
-    assert found["backend"] == "fasttext" and found.keys() == hashed.keys()
-    assert found["documents"] == hashed["documents"] and found["seeds"] == hashed["seeds"]
-    assert found["auc"] == 1.0 and found["expected_calibration_error"] < 0.1
-    assert {row["feature"] for row in found["top"]["negative"][:10]} & set(MENU)
+    fasttext, hashed = artifact.manifest.extra["scorer"], made(store, scorer()).manifest.extra["scorer"]
+    assert fasttext["backend"] == "fasttext" and fasttext.keys() == hashed.keys()
+    assert fasttext["documents"] == hashed["documents"] and fasttext["seeds"] == hashed["seeds"]
+    assert fasttext["auc"] == 1.0 and fasttext["expected_calibration_error"] < 0.1
+    assert {row["feature"] for row in fasttext["top"]["negative"][:10]} & set(MENU)
     assert [path.name for path in artifact.files()] == ["fasttext.bin", "scorer.json"]
     assert read_scorer(artifact.files("scorer.json")[0])["model"] == {
         "file": "fasttext.bin",
@@ -84,11 +84,11 @@ def test_without_the_package_the_extra_is_named_before_a_seed_is_read(monkeypatc
 
     monkeypatch.setattr(datakit.quality.scorer, "seed_examples", read)
     monkeypatch.setattr("datakit.quality.fasttext_scorer.importlib.metadata.version", absent)
-    said = (
+    message = (
         r"scorer small: the back-end 'fasttext' needs fasttext-numpy2-wheel 0.9.2 of the extra `datatrove` \(pyproject.toml\), "
         r"which is not installed: .*pip install fasttext-numpy2-wheel==0.9.2; or take the back-end 'hashed'"
     )
-    with pytest.raises(ModuleNotFoundError, match=said):
+    with pytest.raises(ModuleNotFoundError, match=message):
         datakit.quality.scorer.train_scorer(None, FASTTEXT, (), ())
 
 

@@ -32,9 +32,9 @@ class Counting:
     def search(self, page: str, at: int) -> re.Match[str] | None:
         return self._counted(self.pattern.search(page, at), page, at)
 
-    def _counted(self, found: re.Match[str] | None, page: str, at: int) -> re.Match[str] | None:
-        self.read.append((found.end() if found else len(page)) - at)
-        return found
+    def _counted(self, match: re.Match[str] | None, page: str, at: int) -> re.Match[str] | None:
+        self.read.append((match.end() if match else len(page)) - at)
+        return match
 
 
 @pytest.mark.parametrize("piece", PIECES)
@@ -102,9 +102,9 @@ MARKUP = st.sampled_from(
 def test_no_page_raises_and_every_tag_stands_in_it(pieces: list[str]) -> None:
     page = "".join(pieces)
     html_to_text(page)
-    found = [f"<{'/' * (token.kind == 'end')}{token.value}" for token in tokens(page) if token.kind != "text"]
+    tags = [f"<{'/' * (token.kind == 'end')}{token.value}" for token in tokens(page) if token.kind != "text"]
     at, small = 0, page.lower()
-    for tag in found:
+    for tag in tags:
         at = small.index(tag, at) + len(tag)
 
 
@@ -113,19 +113,19 @@ class _Parsed(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[tuple[str, str]] = []
+        self.tokens: list[tuple[str, str]] = []
 
     def handle_starttag(self, tag: str, attrs: object) -> None:
-        self.found.append(("start", tag))
+        self.tokens.append(("start", tag))
 
     def handle_startendtag(self, tag: str, attrs: object) -> None:
-        self.found.append(("empty", tag))
+        self.tokens.append(("empty", tag))
 
     def handle_endtag(self, tag: str) -> None:
-        self.found.append(("end", tag))
+        self.tokens.append(("end", tag))
 
     def handle_data(self, data: str) -> None:
-        self.found.append(("text", data))
+        self.tokens.append(("text", data))
 
 
 NAME = st.sampled_from(["p", "b", "h1", "pre", "my-box"])
@@ -146,4 +146,4 @@ def test_pages_that_are_whole_have_the_tokens_that_python_finds(pieces: list[str
     reference = _Parsed()
     reference.feed("".join(pieces))
     reference.close()
-    assert [tuple(token) for token in tokens("".join(pieces))] == reference.found
+    assert [tuple(token) for token in tokens("".join(pieces))] == reference.tokens

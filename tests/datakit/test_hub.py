@@ -75,7 +75,7 @@ def test_an_unverified_revision_is_refused_before_the_hub_is_asked(tmp_path: Pat
     with hub_on_loopback(small_hub(), monkeypatch) as hub:
         with pytest.raises(ValueError, match=r"source s: its revision is unverified \(said to be 'v1'\): heard.*add_a_source"):
             fetched(tmp_path, replace(LOADER, revision=Unverified("v1", "heard")))
-        assert not hub.asked
+        assert not hub.requests
 
 
 def test_a_branch_is_no_pin() -> None:

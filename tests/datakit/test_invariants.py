@@ -81,9 +81,9 @@ def test_documents_that_changed_are_named(tmp_path, change, violation):
     source = made(tmp_path, documents(SOURCE))
     path = part(source, index=1)
     rewrite(path, change)
-    found = check_documents(source)
-    assert any(violation in line for line in found), found
-    assert violation.startswith("documents holds") or any(path.name in line for line in found)
+    violations = check_documents(source)
+    assert any(violation in line for line in violations), violations
+    assert violation.startswith("documents holds") or any(path.name in line for line in violations)
 
 
 def test_ids_must_rise_from_part_to_part(tmp_path):
@@ -144,8 +144,8 @@ GAPPED = Stage("tests.gapped", "1", _gapped)
 
 @pytest.mark.parametrize(("parts", "complete"), [((0, 1, 2), True), ((0, 2), False), ((0, 1), False), ((1, 2), False)])
 def test_parts_with_a_gap_are_named(tmp_path, parts, complete):
-    found = check_file_set(made(tmp_path, Node(("gapped",), None, GAPPED, parts)))
-    assert found == [] if complete else "complete would be ['part-00000-of-00002.parquet'" in found[0]
+    violations = check_file_set(made(tmp_path, Node(("gapped",), None, GAPPED, parts)))
+    assert violations == [] if complete else "complete would be ['part-00000-of-00002.parquet'" in violations[0]
 
 
 def _counted(out, config):
@@ -173,9 +173,9 @@ def test_a_document_in_both_splits_is_named(tmp_path):
     whole = made(tmp_path, CORPUS_NODE)
     train = pl.read_parquet(part(whole, "train/"))
     rewrite(part(whole, "heldout/"), lambda frame: pl.concat([frame, train[:2]]).sort("id"))
-    found = check_corpus(whole)
-    assert "2 documents stand in train and in held-out" in found
-    assert any(line.startswith("heldout holds") for line in found)
+    violations = check_corpus(whole)
+    assert "2 documents stand in train and in held-out" in violations
+    assert any(line.startswith("heldout holds") for line in violations)
 
 
 def committed_with(cache, change):

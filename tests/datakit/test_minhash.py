@@ -66,13 +66,13 @@ def slow_shingles(text: str, words: int) -> list[int]:
         lowered = word.encode().lower()
         polynomial = sum((byte + 1) * pow(0x9E3779B97F4A7C15, i, 1 << 64) for i, byte in enumerate(lowered))
         hashes.append(slow_mix((polynomial + len(lowered)) & U64))
-    found = set()
+    mixed = set()
     for start in range(len(hashes) - words + 1):
         combined = 0
         for value in hashes[start : start + words]:
             combined = (combined * 0xD6E8FEB86659FD93 + value) & U64
-        found.add(slow_mix(combined))
-    return sorted(found)
+        mixed.add(slow_mix(combined))
+    return sorted(mixed)
 
 
 @given(TEXT, st.integers(1, 6))
@@ -132,8 +132,8 @@ def test_distinct_hashes_are_each_kept_once_where_they_first_stand(segments, shi
 
 @given(st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30)))
 def test_jaccard_is_that_of_the_sets(a, b):
-    found = jaccard(np.array(sorted(a), np.uint64), np.array(sorted(b), np.uint64))
-    assert found == (len(a & b) / len(a | b) if a | b else 0)
+    similarity = jaccard(np.array(sorted(a), np.uint64), np.array(sorted(b), np.uint64))
+    assert similarity == (len(a & b) / len(a | b) if a | b else 0)
 
 
 def test_case_and_punctuation_do_not_matter_and_the_order_of_words_does():

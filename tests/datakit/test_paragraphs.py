@@ -23,11 +23,11 @@ def node(sources, how=FIVE):
 
 def spans(artifact):
     """Source and id -> spans."""
-    found = {}
+    spans_of = {}
     for path in artifact.files(".parquet", under="spans/"):
         for document, starts, ends in pl.read_parquet(path).iter_rows():
-            found[path.parent.name, document] = list(zip(starts, ends, strict=True))
-    return found
+            spans_of[path.parent.name, document] = list(zip(starts, ends, strict=True))
+    return spans_of
 
 
 def slow_blocks(text):
@@ -52,7 +52,7 @@ def num_words(text):
 
 def slow_spans(sources, min_words):
     """The definition: documents in order, a set of what was seen. Copies of an earlier source leave as duplicates."""
-    seen, there, found = set(), set(), {}
+    seen, there, spans_of = set(), set(), {}
     for source in sources:
         for text in sorted(set(source.texts), key=text_digest):
             cuts = []
@@ -62,8 +62,8 @@ def slow_spans(sources, min_words):
                         cuts += [(start, end)] if text[start:end] in seen else []
                         seen.add(text[start:end])
             there.add(text)
-            found[source.source, text_digest(text)] = cuts
-    return found
+            spans_of[source.source, text_digest(text)] = cuts
+    return spans_of
 
 
 TEXT = st.lists(st.sampled_from(BLOCKS), min_size=1, max_size=5).map("\n\n".join)
@@ -92,16 +92,16 @@ def test_what_only_a_removed_document_has_is_not_cut_elsewhere(tmp_path):
     both = [f"{long}\n\n{BLOCKS[0]}", f"{edited(long, seed=1)}\n\n{BLOCKS[0]}"]
     later = Texts("later", (f"{BLOCKS[0]}\n\n{BLOCKS[1]}",))
     sources = (Texts("first", tuple(both)), later)
-    found = spans(made(tmp_path, node(sources)))
+    cut = spans(made(tmp_path, node(sources)))
     removed = max(map(text_digest, both))
-    assert found["first", removed] == [] and found["later", text_digest(later.texts[0])] == [(0, len(BLOCKS[0]))]
+    assert cut["first", removed] == [] and cut["later", text_digest(later.texts[0])] == [(0, len(BLOCKS[0]))]
 
 
 def test_a_paragraph_without_spaces_is_cut_where_it_stands_again(tmp_path):
     again = "猫は窓の上で寝ている。犬は庭で骨を探している。"
     first, second = (Texts(name, (f"{again}\n\n{text}",)) for name, text in zip(("a", "b"), BLOCKS, strict=False))
-    found = spans(made(tmp_path, node((first, second))))
-    assert found["a", text_digest(first.texts[0])] == [] and found["b", text_digest(second.texts[0])] == [(0, len(again))]
+    cut = spans(made(tmp_path, node((first, second))))
+    assert cut["a", text_digest(first.texts[0])] == [] and cut["b", text_digest(second.texts[0])] == [(0, len(again))]
 
 
 def test_ranges_and_workers_do_not_change_the_bytes(tmp_path, monkeypatch):

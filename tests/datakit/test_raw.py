@@ -179,9 +179,9 @@ def test_another_python_than_the_declared_one_is_refused(tmp_path: Path) -> None
 
 def test_the_standard_library_is_copied_without_tests_and_build_paths(tmp_path: Path) -> None:
     artifact = fetched(Store(str(tmp_path)), installed("stdlib_code", "python"))
-    found = names(artifact)
-    assert {"files/json/decoder.py", "files/ast.py"} <= set(found)
-    assert not [n for n in found if "/test/" in n or "site-packages" in n or "_sysconfigdata" in n]
+    copied = names(artifact)
+    assert {"files/json/decoder.py", "files/ast.py"} <= set(copied)
+    assert not [n for n in copied if "/test/" in n or "site-packages" in n or "_sysconfigdata" in n]
     assert (artifact.folder() / "files/ast.py").read_bytes() == Path(sys.modules["ast"].__file__ or "").read_bytes()
 
 

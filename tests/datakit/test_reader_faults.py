@@ -237,8 +237,8 @@ def test_lists_in_lists_of_yaml_stop_with_the_name_of_their_file(path: Path) -> 
 
 def test_articles_of_one_title_are_all_read(path: Path) -> None:
     """A dict holds the last of them."""
-    found = read("wiki_json", path, b'{"T": {"extract": "one"}, "T": {"extract": "two"}}')
-    assert found == [Record("T", "T\n\none"), Record("T", "T\n\ntwo")]
+    records = read("wiki_json", path, b'{"T": {"extract": "one"}, "T": {"extract": "two"}}')
+    assert records == [Record("T", "T\n\none"), Record("T", "T\n\ntwo")]
 
 
 def test_invalid_utf8_is_a_drop_of_one_record(path: Path) -> None:

@@ -144,8 +144,8 @@ def mirrored(files: dict[str, bytes]) -> list[FolderFile]:
 def test_a_bucket_that_tells_of_contents_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     system = fsspec.filesystem("memory")
     system.pipe({"/told/a.jsonl": b"a"})
-    found = system.find("told", detail=True)
-    entry = next(iter(found.values())) | {"md5Hash": "1B2M2Y8AsgTpgAmY7PhCfg==", "etag": "CJ"}
+    listing = system.find("told", detail=True)
+    entry = next(iter(listing.values())) | {"md5Hash": "1B2M2Y8AsgTpgAmY7PhCfg==", "etag": "CJ"}
     monkeypatch.setattr(type(system), "find", lambda *_, **__: {"/told/a.jsonl": entry})
     monkeypatch.setattr(type(system), "_open", lambda *_, **__: pytest.fail("the file was read"))
     loader = FolderFiles("memory://told", ("*",), UNKNOWN)

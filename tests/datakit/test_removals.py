@@ -58,9 +58,9 @@ def mixture(listed: bool) -> Node:
 
 def read(frozen: Artifact) -> set[str]:
     """The listed documents, their copy and one that stays, as far as any step reads them."""
-    asked = {name: [*GONE, STAYING] for name in ("one", "two")}
-    found = exposures(DataOrder.open(frozen, SEQ_LEN), asked, batches=BATCHES, num_steps=STEPS)
-    return set(found["id"])
+    ids = {name: [*GONE, STAYING] for name in ("one", "two")}
+    exposed = exposures(DataOrder.open(frozen, SEQ_LEN), ids, batches=BATCHES, num_steps=STEPS)
+    return set(exposed["id"])
 
 
 def test_a_takedown_is_carried_through_to_new_caches_and_proven_by_exposure(tmp_path: Path) -> None:

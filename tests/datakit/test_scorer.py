@@ -71,11 +71,11 @@ def ids(artifact):
 
 
 def test_it_ranks_held_out_seeds_and_says_how_sure_it_is(store):
-    found = made(store, scorer()).manifest.extra["scorer"]
-    assert found["auc"] == 1.0 and found["documents"]["test"] > 10
-    assert found["expected_calibration_error"] < 0.1
-    assert {row["feature"] for row in found["top"]["negative"][:10]} & set(MENU)
-    assert sum(row["documents"] for row in found["reliability"]) == found["documents"]["test"]
+    facts = made(store, scorer()).manifest.extra["scorer"]
+    assert facts["auc"] == 1.0 and facts["documents"]["test"] > 10
+    assert facts["expected_calibration_error"] < 0.1
+    assert {row["feature"] for row in facts["top"]["negative"][:10]} & set(MENU)
+    assert sum(row["documents"] for row in facts["reliability"]) == facts["documents"]["test"]
 
 
 def test_training_and_scoring_give_the_same_bytes_anywhere(store, tmp_path):
@@ -105,13 +105,13 @@ def test_the_model_is_json_that_holds_what_was_learned(store):
     """One file, whose weights are those that score: a document of one word has the weight of its bucket as its logit."""
     artifact = made(store, scorer())
     (path,) = artifact.files()
-    found = read_scorer(path)
-    assert (path.name, found["format"], found["backend"]) == ("scorer.json", "marin-lab/scorer/1", "hashed")
-    assert list(found["weights"]) == sorted(found["weights"], key=int) and all(found["weights"].values())
-    platt = Platt(**found["platt"])
+    learned = read_scorer(path)
+    assert (path.name, learned["format"], learned["backend"]) == ("scorer.json", "marin-lab/scorer/1", "hashed")
+    assert list(learned["weights"]) == sorted(learned["weights"], key=int) and all(learned["weights"].values())
+    platt = Platt(**learned["platt"])
     for word in MENU:
         (bucket,) = hashed([word], 12).indices
-        wanted = platt.probability(np.array([np.float32(found["weights"][str(bucket)])], np.float64))
+        wanted = platt.probability(np.array([np.float32(learned["weights"][str(bucket)])], np.float64))
         assert Model.of(artifact).probabilities([word]) == wanted
     assert artifact.manifest.extra["scorer"]["backend"] == "hashed"
 
@@ -172,7 +172,7 @@ def test_inputs_that_no_filter_reads_are_refused(store):
 
 
 def test_configs_name_what_is_wrong():
-    for make, said in (
+    for make, message in (
         (lambda: Seed("good", "positive", max_documents=0), "max_documents is 0"),
         (lambda: ScorerConfig("s", (Seed("good", "positive"),)), r"labels \['positive'\]; both"),
         (lambda: replace(CONFIG, backend="svm"), "backend is 'svm'; it must be one of hashed, fasttext"),
@@ -180,7 +180,7 @@ def test_configs_name_what_is_wrong():
         (lambda: ScoreCutoffConfig(1.5), "keep_frac is 1.5"),
         (lambda: CorpusConfig(min_score=2.0), "min_score is 2.0"),
     ):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             make()
     assert from_jsonable(ScorerConfig, json.loads(json.dumps(to_jsonable(CONFIG)))) == CONFIG
     assert "backend" not in to_jsonable(CONFIG)  # scorers from before there was a choice keep their configs

@@ -114,8 +114,8 @@ def test_documents_are_those_of_a_loop_over_all_records(
     artifact = normalized(root, files, cut, part_bytes)
     documents = read_documents(artifact)
     assert documents["id"].to_list() == sorted(kept)
-    found = [(d["text"], json.loads(d["metadata"])["source_id"]) for d in documents.iter_rows(named=True)]
-    assert found == [kept[i] for i in sorted(kept)]
+    written = [(d["text"], json.loads(d["metadata"])["source_id"]) for d in documents.iter_rows(named=True)]
+    assert written == [kept[i] for i in sorted(kept)]
     assert check_documents(artifact) == check_rows_conserved(artifact) == []
     repeats = {place for place, reason in dropped if reason == "exact_duplicate"}
     places = {place for _, place in kept.values()} | repeats

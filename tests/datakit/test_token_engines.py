@@ -78,8 +78,8 @@ def with_unknown_split(description) -> None:
 @example("\ua7cf", '",\n')
 def test_characters_of_a_newer_unicode_are_the_reference_s(encoders, unassigned, behind):
     text = f"  {unassigned}{behind}{unassigned}"
-    (wanted,), (found,) = (one.encode([text]) for one in encoders)
-    assert np.array_equal(wanted, found)
+    (wanted,), (ids,) = (one.encode([text]) for one in encoders)
+    assert np.array_equal(wanted, ids)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
@@ -95,10 +95,10 @@ def test_unassigned_is_what_this_python_s_unicode_says(text):
 @given(TEXTS)
 @example(f"{END_OF_TEXT}{END_OF_TEXT} a<|end|>")
 def test_both_engines_give_the_same_ids_which_decode_to_the_text(loaded, encoders, text):
-    (wanted,), (found,) = (one.encode([text]) for one in encoders)
-    assert np.array_equal(wanted, found)
-    assert loaded.decode(found.tolist(), skip_special_tokens=False) == text
-    assert not np.isin(found, range(len(SPECIALS))).any(), "a text made a special token"
+    (wanted,), (ids,) = (one.encode([text]) for one in encoders)
+    assert np.array_equal(wanted, ids)
+    assert loaded.decode(ids.tolist(), skip_special_tokens=False) == text
+    assert not np.isin(ids, range(len(SPECIALS))).any(), "a text made a special token"
 
 
 @pytest.mark.parametrize("unit", [" ", "字a"])
@@ -194,8 +194,8 @@ def engines(path: Path) -> list[Encoder]:
 def is_of_the_whole(path: Path, text: str) -> None:
     wanted = load_tokenizer(path).encode(text, add_special_tokens=False).ids
     for one in engines(path):
-        (found,) = one.encode([text])
-        assert np.array_equal(found, wanted), f"{one.engine}: {found.size} ids, {len(wanted)} of the whole text"
+        (ids,) = one.encode([text])
+        assert np.array_equal(ids, wanted), f"{one.engine}: {ids.size} ids, {len(wanted)} of the whole text"
 
 
 @pytest.mark.parametrize("source", ["prose", "code", "one line"])
@@ -294,18 +294,18 @@ def test_pieces_of_lines_have_the_ids_of_the_text(encoders, text):
 @given(st.lists(st.lists(st.sampled_from(["a\n", "b\n", " c\n", "\n", " \n", "d"]), max_size=9).map("".join), max_size=5))
 @example(["a\nb\na\n", "", "a\n"])
 def test_a_line_that_repeats_is_encoded_once_and_none_is_lost(texts):
-    asked: list[str] = []
+    encoded_pieces: list[str] = []
 
     def encode(pieces):
-        asked.extend(pieces)
+        encoded_pieces.extend(pieces)
         return [np.array([ord(character) for character in piece], np.uint32) for piece in pieces]
 
-    found = encode_repeated_once(texts, encode)
-    assert ["".join(map(chr, ids)) for ids in found] == texts
-    assert len(set(asked)) == len(asked)
+    encoded = encode_repeated_once(texts, encode)
+    assert ["".join(map(chr, ids)) for ids in encoded] == texts
+    assert len(set(encoded_pieces)) == len(encoded_pieces)
     times = Counter(line for text in texts for line in lines(text))
     repeated = {line for line, count in times.items() if count > 1}
-    assert repeated <= set(asked) and not any(set(lines(piece)) & repeated for piece in set(asked) - repeated)
+    assert repeated <= set(encoded_pieces) and not any(set(lines(piece)) & repeated for piece in set(encoded_pieces) - repeated)
 
 
 def trained_with_splits(path: Path, text: str, change=lambda description: None) -> Path:

@@ -93,25 +93,25 @@ def test_a_chat_cache_counts_assistants_alone_and_drops_by_name(tmp_path):
         ("user", f"hi {END_OF_TEXT}<|end|>"), ("assistant", "Rostal."), ("user", "and?"), ("assistant", "vendu <|user|>")
     )
     rows = [good, talk(("user", "nobody answers")), ("no messages", "{}")]
-    artifact, found = opened(tmp_path, rows, format=CHAT)
+    artifact, rows_of = opened(tmp_path, rows, format=CHAT)
     loaded = load_tokenizer(made(tmp_path, TOKENIZER).files(TOKENIZER_FILE)[0])
-    (tokens, weights) = found[good[0]]
+    (tokens, weights) = rows_of[good[0]]
     assert loaded.decode(tokens[weights > 0].tolist(), skip_special_tokens=False) == "Rostal.<|end|>vendu <|user|><|end|>"
     assert set(weights.tolist()) == {0.0, 1.0}
     specials = tokens[np.isin(tokens, range(4))].tolist()
     assert specials == [1, 3, 2, 3, 1, 3, 2, 3, 0], "a special token of a message's text, or one too few of the template's"
     assert weights[-1] == 0, "the end of the document is nobody's word"
     assert artifact.manifest.statistics["drops"] == {"no_assistant": 1, "no_conversation": 1}
-    assert artifact.manifest.statistics["rows_in"] == 3 and len(found) == 1
+    assert artifact.manifest.statistics["rows_in"] == 3 and len(rows_of) == 1
     assert artifact.manifest.extra["tokens"]["weights"] == "uint8"
     assert artifact.manifest.statistics["loss_weight"] == weights.sum()
 
 
 def test_dna_is_weighed_by_case_as_marins_levanter_does(tmp_path):
     rows = [("ACGTacgtNn", "{}"), ("acgt", "{}"), ("AC GT é", "{}")]
-    artifact, found = opened(tmp_path, rows, format=Dna(uppercase_weight=1.0, lowercase_weight=0.01), bos="<|user|>")
+    artifact, rows_of = opened(tmp_path, rows, format=Dna(uppercase_weight=1.0, lowercase_weight=0.01), bos="<|user|>")
     loaded = load_tokenizer(made(tmp_path, TOKENIZER).files(TOKENIZER_FILE)[0])
-    tokens, weights = found["ACGTacgtNn"]
+    tokens, weights = rows_of["ACGTacgtNn"]
     assert loaded.decode(tokens[1:-1].tolist()) == "ACGTACGTNN" and tokens[0] == 1 and tokens[-1] == 0
     case = [1.0, 1.0, 1.0, 1.0, 0.01, 0.01, 0.01, 0.01, 1.0, 0.01]
     levanter = np.array([*case, 1.0, 1.0], np.float32)  # of the next token: bases, then EOS, then past the end
@@ -124,14 +124,14 @@ def test_dna_is_weighed_by_case_as_marins_levanter_does(tmp_path):
 @pytest.mark.parametrize("text", [">chr1\nACGT", "ACGT\nACGT\n", "ACGT ", "AC-GT*", "AC.GT", "ACGE", "ß", "ACGT5"])
 def test_what_is_no_base_is_a_named_drop(tmp_path, text):
     """Headers and line feeds are a token a character too, and were weighed as lower case."""
-    artifact, found = opened(tmp_path, [(text, "{}"), ("ACGTURYSWKMBDHVNn", "{}")], format=Dna(lowercase_weight=0.01))
-    assert artifact.manifest.statistics["drops"] == {"not_a_base": 1} and list(found) == ["ACGTURYSWKMBDHVNn"]
+    artifact, rows_of = opened(tmp_path, [(text, "{}"), ("ACGTURYSWKMBDHVNn", "{}")], format=Dna(lowercase_weight=0.01))
+    assert artifact.manifest.statistics["drops"] == {"not_a_base": 1} and list(rows_of) == ["ACGTURYSWKMBDHVNn"]
 
 
 def test_an_alphabet_of_dna_can_be_chosen_and_bases_that_merge_are_a_drop(tmp_path):
     rows = [("ACGT", "{}"), ("acgt", "{}"), ("ACGN", "{}")]
-    strict, found = opened(tmp_path / "strict", rows, format=Dna(alphabet="ACGT"))
-    assert strict.manifest.statistics["drops"] == {"not_a_base": 2} and list(found) == ["ACGT"]
+    strict, rows_of = opened(tmp_path / "strict", rows, format=Dna(alphabet="ACGT"))
+    assert strict.manifest.statistics["drops"] == {"not_a_base": 2} and list(rows_of) == ["ACGT"]
     loaded = load_tokenizer(made(tmp_path, TOKENIZER).files(TOKENIZER_FILE)[0])
     word = next(token for token in loaded.get_vocab() if len(token) > 1 and token.isascii() and token.isalpha())
     letters = Dna(alphabet=ascii_letters, fold_case=False)
@@ -173,11 +173,11 @@ def test_an_alphabet_of_dna_is_letters(alphabet):
 def test_prebuilt_ids_are_taken_as_they_are_or_dropped_by_name(tmp_path, ids, weights, reason):
     fields = {name: value for name, value in (("input_ids", ids), ("weights", weights)) if value is not None}
     rows = [("whole", json.dumps({"input_ids": "[7, 8, 9, 0]", "weights": "[1, 1, 1, 1]"})), ("asked", json.dumps(fields))]
-    artifact, found = opened(tmp_path, rows, format=Prebuilt(weights_field="weights"))
+    artifact, rows_of = opened(tmp_path, rows, format=Prebuilt(weights_field="weights"))
     assert artifact.manifest.statistics.get("drops", {}) == ({} if reason is None else {reason: 1})
     assert artifact.manifest.extra["engine"] == {"engine": "none"}
     if reason is None:
-        tokens, kept = found["asked"]
+        tokens, kept = rows_of["asked"]
         assert (tokens.tolist(), kept.tolist()) == ([5, 6, 0], [1, 0.5, 0])
 
 
@@ -205,12 +205,12 @@ def test_what_a_field_of_prebuilt_ids_holds_stops_no_shard(fields):
     policy = TokenPolicy(300, None, 0, (0,))
     metadata = {name: value for name, value in zip(("input_ids", "w"), fields, strict=True) if value is not None}
     documents = pl.DataFrame({"text": ["t"], "metadata": [json.dumps(metadata)]})
-    (found,) = encode_documents(Prebuilt(weights_field="w"), documents, None, policy, Path("unread"))
-    if isinstance(found, Dropped):
-        assert found.reason in {"no_token_ids", "not_in_vocabulary", "no_end_token", "bad_weights"}
+    (encoded,) = encode_documents(Prebuilt(weights_field="w"), documents, None, policy, Path("unread"))
+    if isinstance(encoded, Dropped):
+        assert encoded.reason in {"no_token_ids", "not_in_vocabulary", "no_end_token", "bad_weights"}
         return
-    assert found.weights is not None and found.weights.dtype == np.float32 and np.isfinite(found.weights).all()
-    assert found.tokens.tolist() == json.loads(metadata["input_ids"]) and found.weights.size == found.tokens.size
+    assert encoded.weights is not None and encoded.weights.dtype == np.float32 and np.isfinite(encoded.weights).all()
+    assert encoded.tokens.tolist() == json.loads(metadata["input_ids"]) and encoded.weights.size == encoded.tokens.size
 
 
 def test_a_cache_of_nothing_is_refused(tmp_path):
@@ -322,33 +322,33 @@ def test_a_conversation_that_would_stop_a_stage_is_a_named_drop(message, tools, 
 def test_conversations_that_call_or_think_differently_are_not_one():
     """With calls in no text, all rollouts of one task were copies, and nothing of a call was decontaminated."""
 
-    def said(**more):
+    def turn(**more):
         record = conversation_record("r", [{"role": "assistant", "content": None, **more}])
         assert isinstance(record, Record) and record.text is not None
         return record.text
 
-    assert said(tool_calls=[{"name": "look", "arguments": {"at": "é"}}]) == (
+    assert turn(tool_calls=[{"name": "look", "arguments": {"at": "é"}}]) == (
         "assistant: \ntool_calls.0.arguments.at: é\ntool_calls.0.name: look"
     )
-    assert said(tool_calls=[{"arguments": '{"q": "one\\ntwo", "n": [1]}'}]) == (
+    assert turn(tool_calls=[{"arguments": '{"q": "one\\ntwo", "n": [1]}'}]) == (
         "assistant: \ntool_calls.0.arguments.n.0: 1\ntool_calls.0.arguments.q: one\ntwo"
     )
-    assert said(reasoning="[not JSON", thinking='{"a": "\\ud800"}') == (
+    assert turn(reasoning="[not JSON", thinking='{"a": "\\ud800"}') == (
         'assistant: \nreasoning: [not JSON\nthinking: {"a": "\\ud800"}'
     ), "what is no JSON, and what UTF-8 could not hold, stays as it is"
-    assert said(tool_calls=[{}]) != said(tool_calls=[[]])
+    assert turn(tool_calls=[{}]) != turn(tool_calls=[[]])
     deep = json.loads("[" * 500 + "]" * 500)
-    assert said(tool_calls=deep).endswith(f": {json.dumps(deep)[32:-32]}")
-    assert len({said(tool_calls=[call], reasoning_content=why) for call in "ab" for why in "cd"}) == 4
-    assert said(name="n", tool_calls=None) == "assistant: ", "other fields are for templates, and null is no field"
+    assert turn(tool_calls=deep).endswith(f": {json.dumps(deep)[32:-32]}")
+    assert len({turn(tool_calls=[call], reasoning_content=why) for call in "ab" for why in "cd"}) == 4
+    assert turn(name="n", tool_calls=None) == "assistant: ", "other fields are for templates, and null is no field"
 
 
 def test_fields_of_columns_that_are_null_or_times_are_no_matter():
     """Parquet has a column of every field: null where a row has none, and of whatever type."""
-    said = {"role": "user", "content": "x"}
-    there = conversation_record("r", [said])
-    assert conversation_record("r", [{**said, "tool_calls": None, "name": None}]) == there
-    record = conversation_record("r", [{**said, "when": datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC), "raw": b"b"}])
+    message = {"role": "user", "content": "x"}
+    there = conversation_record("r", [message])
+    assert conversation_record("r", [{**message, "tool_calls": None, "name": None}]) == there
+    record = conversation_record("r", [{**message, "when": datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC), "raw": b"b"}])
     assert isinstance(record, Record) and "2026-01-02 00:00:00+00:00" in record.fields[CONVERSATION_FIELD]
 
 

@@ -121,8 +121,8 @@ def test_a_character_set_that_is_none_costs_nothing(charset: str, tmp_path: Path
 
 def test_a_body_that_cannot_be_decoded_is_one_counted_drop(tmp_path: Path) -> None:
     lying = response(b"\x00\x01 no markup", more="Content-Encoding: gzip\r\n")
-    found = read(tmp_path / "f", archive("plain", (record("u:lies", lying), record("u:next", response(page())))))
-    assert found == [Unreadable("u:lies", "undecodable_body"), Record("u:next", TEXT)]
+    records = read(tmp_path / "f", archive("plain", (record("u:lies", lying), record("u:next", response(page())))))
+    assert records == [Unreadable("u:lies", "undecodable_body"), Record("u:next", TEXT)]
 
 
 LONG = PAGE.format(" ".join(f"{SENTENCE} {i * i}." for i in range(200))).encode()
@@ -144,8 +144,8 @@ CUT = {
 @pytest.mark.parametrize("what", CUT)
 def test_a_body_that_is_cut_is_a_counted_drop_and_no_shorter_page(what: str, tmp_path: Path) -> None:
     """FastWARC decodes what there is of it, and a site that went away in mid-page would be half a document."""
-    body, told = CUT[what]
-    records = (record("u:cut", response(body, more=f"{told}\r\n")), record("u:next", response(page())))
+    body, header = CUT[what]
+    records = (record("u:cut", response(body, more=f"{header}\r\n")), record("u:next", response(page())))
     assert read(tmp_path / "f", archive("gzip", records)) == [Unreadable("u:cut", "truncated_body"), Record("u:next", TEXT)]
 
 
@@ -172,8 +172,10 @@ WHOLE = {
 
 @pytest.mark.parametrize("what", WHOLE)
 def test_a_body_that_is_whole_is_read_in_every_coding(what: str, tmp_path: Path) -> None:
-    body, told = WHOLE[what]
-    assert read(tmp_path / "f", archive("plain", (record("u:a", response(body, more=f"{told}\r\n")),))) == [Record("u:a", TEXT)]
+    body, header = WHOLE[what]
+    assert read(tmp_path / "f", archive("plain", (record("u:a", response(body, more=f"{header}\r\n")),))) == [
+        Record("u:a", TEXT)
+    ]
 
 
 @pytest.mark.parametrize("coding", ["gzip", "br", "zstd"])
@@ -190,8 +192,8 @@ def test_a_small_body_that_grows_without_bounds_is_a_counted_drop(
 def test_bodies_in_chunks_are_put_together_and_marks_are_no_text(tmp_path: Path) -> None:
     body = gzip.compress(b"\xef\xbb\xbf" + page())
     chunks = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (body[:40], body[40:], b""))
-    told = "Transfer-Encoding: chunked\r\nContent-Encoding: gzip\r\n"
-    assert read(tmp_path / "f", archive("plain", (record("u:a", response(chunks, more=told)),))) == [Record("u:a", TEXT)]
+    headers = "Transfer-Encoding: chunked\r\nContent-Encoding: gzip\r\n"
+    assert read(tmp_path / "f", archive("plain", (record("u:a", response(chunks, more=headers)),))) == [Record("u:a", TEXT)]
     mark = record("u:b", b"\xef\xbb\xbfwords", "conversion")
     assert read(tmp_path / "f", archive("plain", (mark,))) == [Record("u:b", "words")]
 
@@ -201,9 +203,9 @@ def test_a_page_of_boxes_in_boxes_is_one_counted_drop_and_a_long_one_is_not(tmp_
     deep = b"<html><body>" + b"<DIV class=x>" * 5_000 + b"words"
     long = page().replace(b"</p>", b"</p>" + b"<div><span>item</span></div>" * 5_000)
     records = (record("u:deep", response(deep)), record("u:long", response(long)), record("u:next", response(page())))
-    found = read(tmp_path / "f", archive("plain", records))
-    assert [found[0], found[2]] == [Unreadable("u:deep", "too_deep"), Record("u:next", TEXT)]
-    assert isinstance(found[1], Record)
+    pages = read(tmp_path / "f", archive("plain", records))
+    assert [pages[0], pages[2]] == [Unreadable("u:deep", "too_deep"), Record("u:next", TEXT)]
+    assert isinstance(pages[1], Record)
 
 
 @pytest.mark.parametrize("content", [b"", b"not an archive\n" * 50])

@@ -32,22 +32,22 @@ class Server:
 
     def __init__(self, rules: list[dict[str, list[str]]]):
         self.allowed = {(verb, resource) for rule in rules for verb in rule["verbs"] for resource in rule["resources"]}
-        self.asked: list[tuple[str, str]] = []
+        self.requests: list[tuple[str, str]] = []
         self.jobs: list[kubernetes.client.V1Job] = []
 
     def __getattr__(self, name: str) -> Any:
-        found = re.fullmatch(r"([a-z]+)_namespaced_([a-z]+)(?:_([a-z]+))?", name)
-        if found is None:
+        match = re.fullmatch(r"([a-z]+)_namespaced_([a-z]+)(?:_([a-z]+))?", name)
+        if match is None:
             raise AttributeError(name)
-        resource = f"{found[2]}s" + (f"/{found[3]}" if found[3] else "")
+        resource = f"{match[2]}s" + (f"/{match[3]}" if match[3] else "")
 
         def ask(*given: object, **named: Any) -> object:
-            self.asked.append((VERBS[found[1]], resource))
-            if self.asked[-1] not in self.allowed:
-                raise kubernetes.client.rest.ApiException(403, f"{self.asked[-1]} is forbidden")
+            self.requests.append((VERBS[match[1]], resource))
+            if self.requests[-1] not in self.allowed:
+                raise kubernetes.client.rest.ApiException(403, f"{self.requests[-1]} is forbidden")
             if name == "create_namespaced_job":
                 self.jobs.append(named["body"])
-            return answer(resource, found[1] == "list")
+            return answer(resource, match[1] == "list")
 
         return ask
 
@@ -61,19 +61,19 @@ def answer(resource: str, several: bool) -> object:
     status = kubernetes.client.V1PodStatus(phase="Running", container_statuses=[running()])
     metadata = kubernetes.client.V1ObjectMeta(name="worker")
     spec = kubernetes.client.V1PodSpec(containers=[kubernetes.client.V1Container(name="dagster")])
-    found = kubernetes.client.V1Pod(metadata=metadata, spec=spec, status=status) if resource == "pods" else None
-    return SimpleNamespace(items=[found] if found else []) if several else found
+    pod = kubernetes.client.V1Pod(metadata=metadata, spec=spec, status=status) if resource == "pods" else None
+    return SimpleNamespace(items=[pod] if pod else []) if several else pod
 
 
 def running() -> kubernetes.client.V1ContainerStatus:
     state = kubernetes.client.V1ContainerState(running=kubernetes.client.V1ContainerStateRunning())
-    told = {"image": "i", "image_id": "i", "name": "dagster", "ready": True, "restart_count": 0, "state": state}
-    return kubernetes.client.V1ContainerStatus(**told)
+    container = {"image": "i", "image_id": "i", "name": "dagster", "ready": True, "restart_count": 0, "state": state}
+    return kubernetes.client.V1ContainerStatus(**container)
 
 
 def launcher_of(values: Values, server: Server, kubeconfig: Path) -> K8sRunLauncher:
     """As `_run-launcher.tpl` writes it; its account is the chart's."""
-    told = values["runLauncher"]["config"]["k8sRunLauncher"]
+    launcher = values["runLauncher"]["config"]["k8sRunLauncher"]
     parts = {"containerConfig": "container_config", "podSpecConfig": "pod_spec_config", "jobSpecConfig": "job_spec_config"}
     parts["podTemplateSpecMetadata"] = "pod_template_spec_metadata"
     return K8sRunLauncher(
@@ -81,13 +81,13 @@ def launcher_of(values: Values, server: Server, kubeconfig: Path) -> K8sRunLaunc
         instance_config_map="marin-dagster-instance",
         postgres_password_secret=values["global"]["postgresqlSecretName"],
         dagster_home="/opt/dagster/dagster_home",
-        job_image=f"{told['image']['repository']}:{told['image']['tag']}",
-        job_namespace=told["jobNamespace"],
-        env_config_maps=[each["name"] for each in told["envConfigMaps"]],
-        volumes=told["volumes"],
-        volume_mounts=told["volumeMounts"],
-        fail_pod_on_run_failure=told["failPodOnRunFailure"],
-        run_k8s_config={parts[name]: config for name, config in told["runK8sConfig"].items()},
+        job_image=f"{launcher['image']['repository']}:{launcher['image']['tag']}",
+        job_namespace=launcher["jobNamespace"],
+        env_config_maps=[each["name"] for each in launcher["envConfigMaps"]],
+        volumes=launcher["volumes"],
+        volume_mounts=launcher["volumeMounts"],
+        fail_pod_on_run_failure=launcher["failPodOnRunFailure"],
+        run_k8s_config={parts[name]: config for name, config in launcher["runK8sConfig"].items()},
         load_incluster_config=False,
         kubeconfig_file=str(kubeconfig),
         k8s_client_batch_api=server,
@@ -97,14 +97,17 @@ def launcher_of(values: Values, server: Server, kubeconfig: Path) -> K8sRunLaunc
 
 def container_context(values: Values) -> dict[str, Any] | None:
     """What the code location puts on its runs, unless `includeConfigInLaunchedRuns` says not to."""
-    (told,) = values["dagster-user-deployments"]["deployments"]
-    if not told.get("includeConfigInLaunchedRuns", {}).get("enabled", True):
+    (deployment,) = values["dagster-user-deployments"]["deployments"]
+    if not deployment.get("includeConfigInLaunchedRuns", {}).get("enabled", True):
         return None
     names = {"volumeMounts": "volume_mounts", "volumes": "volumes", "labels": "labels", "resources": "resources"}
-    given = {name: told[key] for key, name in names.items() if told.get(key)}
+    given = {name: deployment[key] for key, name in names.items() if deployment.get(key)}
     fixed = {
-        "image_pull_policy": told["image"]["pullPolicy"],
-        "env_config_maps": ["marin-dagster-user-deployments-marin-user-env", *(each["name"] for each in told["envConfigMaps"])],
+        "image_pull_policy": deployment["image"]["pullPolicy"],
+        "env_config_maps": [
+            "marin-dagster-user-deployments-marin-user-env",
+            *(each["name"] for each in deployment["envConfigMaps"]),
+        ],
         "namespace": "marin",
         "service_account_name": values["global"]["serviceAccountName"],
         "run_k8s_config": {"pod_spec_config": {"automount_service_account_token": True}},
@@ -131,10 +134,10 @@ def main(values_path: str, rules: str, kubeconfig: str) -> None:
         launcher.launch_run(LaunchRunContext(run, workspace=None))
         launcher.check_run_worker_health(run)
         launcher.get_run_worker_debug_info(run)
-        told = {"terminated": launcher.terminate(run.run_id)}
+        outcome = {"terminated": launcher.terminate(run.run_id)}
         launcher._api_client.get_job_debug_info("worker", "marin")  # what debug info asks where the pods are gone
     job = kubernetes.client.ApiClient().sanitize_for_serialization(server.jobs[0])
-    print(json.dumps(told | {"job": job, "asked": sorted(set(server.asked))}))
+    print(json.dumps(outcome | {"job": job, "asked": sorted(set(server.requests))}))
 
 
 if __name__ == "__main__":

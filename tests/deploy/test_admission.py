@@ -38,11 +38,11 @@ def policies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Manifest]:
     out = tmp_path_factory.mktemp("rendered")
     assert render(out, WORDS).returncode == 0
     documents = list(yaml.safe_load_all((out / "admission.yaml").read_text()))
-    found = {each["metadata"]["name"]: each["spec"] for each in documents if each["kind"] == "ValidatingAdmissionPolicy"}
+    by_name = {each["metadata"]["name"]: each["spec"] for each in documents if each["kind"] == "ValidatingAdmissionPolicy"}
     bound = {each["spec"]["policyName"]: each["spec"]["validationActions"] for each in documents if "Binding" in each["kind"]}
-    assert bound == {name: ["Deny"] for name in found}
-    assert {each["failurePolicy"] for each in found.values()} == {"Fail"}
-    return found
+    assert bound == {name: ["Deny"] for name in by_name}
+    assert {each["failurePolicy"] for each in by_name.values()} == {"Fail"}
+    return by_name
 
 
 def value_of(expression: str, context: dict[str, Any]) -> Any:
@@ -61,8 +61,8 @@ def refusals(policy: Manifest, user: str, made: Manifest, before: Manifest | Non
     variables = celpy.json_to_cel({})
     for each in policy.get("variables", []):
         variables[celpy.celtypes.StringType(each["name"])] = value_of(each["expression"], context | {"variables": variables})
-    told = context | {"variables": variables}
-    return [each["message"] for each in policy["validations"] if not value_of(each["expression"], told)]
+    whole_context = context | {"variables": variables}
+    return [each["message"] for each in policy["validations"] if not value_of(each["expression"], whole_context)]
 
 
 def launch_of(**change: Any) -> LaunchRequest:
@@ -185,8 +185,8 @@ def test_a_run_worker_cannot_start_a_pod_that_is_more_than_a_job(
     for job in jobs():
         wrong = copy.deepcopy(job)
         way(pod_of(wrong))
-        told = refusals(policies["marin-jobs"], RUNS, wrong)
-        assert len(told) == 1 and re.search(WAYS[way], told[0]), (job["kind"], told)
+        messages = refusals(policies["marin-jobs"], RUNS, wrong)
+        assert len(messages) == 1 and re.search(WAYS[way], messages[0]), (job["kind"], messages)
 
 
 def test_an_account_of_dagsters_starts_runs_only(policies: dict[str, Manifest]) -> None:

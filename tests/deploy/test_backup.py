@@ -85,9 +85,9 @@ def test_restored_roots_have_every_byte_and_every_verdict(tmp_path: Path) -> Non
         shutil.rmtree(root)
         assert list(small.lab.store.artifacts()) == []
         shutil.copytree(backup, root)
-        found = list(Store(small.lab.store.root).artifacts())
-        assert {artifact.spec.address: artifact.manifest for artifact in found} == made
-        for artifact in found:
+        restored = list(Store(small.lab.store.root).artifacts())
+        assert {artifact.spec.address: artifact.manifest for artifact in restored} == made
+        for artifact in restored:
             artifact.verify()
         assert verdicts(small.built(small.raw("a"))) == held != []
         assert small.compared().disagreements == ()

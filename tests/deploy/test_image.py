@@ -29,8 +29,8 @@ def texts(name: str) -> list[str]:
 
 
 def locked(path: Path) -> dict[str, str]:
-    found = re.findall(r"^([A-Za-z0-9_.-]+)==(\S+) ;", path.read_text(), re.MULTILINE)
-    return dict(found)
+    pins = re.findall(r"^([A-Za-z0-9_.-]+)==(\S+) ;", path.read_text(), re.MULTILINE)
+    return dict(pins)
 
 
 def test_bases_are_pinned_and_equal() -> None:

@@ -21,7 +21,7 @@ def test_the_production_instance_runs_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "dagster.yaml").write_text((REPOSITORY / "deploy" / "dagster.yaml").read_text())
     with postgres() as database, gcs_server() as bucket:
         bucket.bucket("logs")
-        told = {
+        variables = {
             "STORAGE_EMULATOR_HOST": bucket.url,
             "MARIN_LOG_BUCKET": "logs",
             "MARIN_NAMESPACE": "marin",
@@ -33,7 +33,7 @@ def test_the_production_instance_runs_as_it_is(tmp_path: Path) -> None:
             "MARIN_PG_DATABASE": database.database,
         }
         command = [str(image_python()), str(Path(__file__).with_name("in_the_image.py")), str(tmp_path)]
-        ended = subprocess.run(command, env={**os.environ, **told}, capture_output=True, text=True, check=False)
+        ended = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
         assert ended.returncode == 0, ended.stderr
         assert "logs: GCSComputeLogManager" in ended.stdout
         assert bucket.counts["bucket"], "every process asks for the bucket itself, which takes storage.buckets.get"
@@ -58,8 +58,8 @@ def test_a_run_of_the_chart_has_its_own_account_and_a_user_can_cancel_it(tmp_pat
     command = [str(image_python()), str(script), str(rendered / "values.yaml"), json.dumps(rules), str(kubeconfig)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
-    told = json.loads(ended.stdout.splitlines()[-1])
-    template = told["job"]["spec"]["template"]
+    outcome = json.loads(ended.stdout.splitlines()[-1])
+    template = outcome["job"]["spec"]["template"]
     pod, (container,) = template["spec"], template["spec"]["containers"]
     assert pod["serviceAccountName"] == "marin-runs"
     assert container["resources"]["requests"] == {"cpu": "2", "memory": "8Gi", "ephemeral-storage": "50Gi"}
@@ -69,9 +69,9 @@ def test_a_run_of_the_chart_has_its_own_account_and_a_user_can_cancel_it(tmp_pat
     assert pod["nodeSelector"] == {"marin.community/pool": "on-demand"}
     assert "dagster/run-id" in template["metadata"]["labels"], "what the network policy of runs looks for"
     assert template["metadata"]["annotations"] == {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
-    assert told["terminated"] is True, "a cancel deletes the run's Job, and its pods: a Job that goes leaves them behind"
+    assert outcome["terminated"] is True, "a cancel deletes the run's Job, and its pods: a Job that goes leaves them behind"
     allowed = sorted([verb, resource] for rule in rules for resource in rule["resources"] for verb in rule["verbs"])
-    assert told["asked"] == allowed, "every right is used"
+    assert outcome["asked"] == allowed, "every right is used"
 
 
 LOAD = """
@@ -95,9 +95,9 @@ def test_what_the_image_copies_is_all_that_the_code_location_and_its_jobs_need(t
         elif rule.startswith("!") and source.exists():  # lab.yaml is the operator's
             target.parent.mkdir(exist_ok=True)
             shutil.copy(source, target)
-    told = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(tmp_path), "HOME": "/nonexistent", "MARIN_ROOT": "gs://a-bucket"}
+    variables = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(tmp_path), "HOME": "/nonexistent", "MARIN_ROOT": "gs://a-bucket"}
     ended = subprocess.run(
-        [str(image_python()), "-c", LOAD], cwd=tmp_path, env=told, capture_output=True, text=True, check=False
+        [str(image_python()), "-c", LOAD], cwd=tmp_path, env=variables, capture_output=True, text=True, check=False
     )
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.startswith("loaded ")

@@ -341,10 +341,10 @@ def test_the_chart_gives_no_rights_and_puts_nothing_of_the_code_location_on_runs
     assert (values["rbacEnabled"], subchart["rbacEnabled"]) == (False, False)
     assert (values["serviceAccount"]["create"], subchart["serviceAccount"]["create"]) == (False, False)
     assert [each["includeConfigInLaunchedRuns"] for each in subchart["deployments"]] == [{"enabled": False}]
-    told = values["runLauncher"]["config"]["k8sRunLauncher"]
+    launcher = values["runLauncher"]["config"]["k8sRunLauncher"]
     (location,) = subchart["deployments"]
     names = ("envConfigMaps", "volumes", "volumeMounts")
-    assert [told[name] for name in names] == [location[name] for name in names], "so the launcher says them itself"
+    assert [launcher[name] for name in names] == [location[name] for name in names], "so the launcher says them itself"
 
 
 def test_runs_stay_on_nodes_that_are_not_taken_away(values: Manifest) -> None:
@@ -425,7 +425,7 @@ def test_every_account_may_do_with_each_bucket_what_its_processes_do() -> None:
     }
 
 
-@pytest.mark.parametrize("told", [[], ["--pool", "v5p-8"], ["--pool", "v5p-8=0"], ["--pool"]])
-def test_odd_pools_are_refused(told: list[str]) -> None:
+@pytest.mark.parametrize("pools", [[], ["--pool", "v5p-8"], ["--pool", "v5p-8=0"], ["--pool"]])
+def test_odd_pools_are_refused(pools: list[str]) -> None:
     with pytest.raises(ValueError, match="NAME=COUNT"):
-        parse_pools(told)
+        parse_pools(pools)

@@ -56,32 +56,32 @@ def _gsm8k() -> list[dict]:
 
 
 def _hellaswag() -> list[dict]:
-    found = []
+    rows = []
     for item in _items("hellaswag"):
         activity, _, context = item["question"].partition(": ")
         *first, second, last = context.split(" ")
         row = {"activity_label": activity, "ctx_a": " ".join(first), "ctx_b": f"{second} {last}"}
-        found.append(row | {"endings": item["choices"], "label": str(item["answer_index"])})
-    return found
+        rows.append(row | {"endings": item["choices"], "label": str(item["answer_index"])})
+    return rows
 
 
 def _piqa() -> list[dict]:
-    found = []
+    rows = []
     for number, item in enumerate(_items("hellaswag")):
         wrong = item["choices"][item["answer_index"] - 1]
         first, second = (item["answer"], wrong) if number % 2 else (wrong, item["answer"])
-        found.append({"goal": item["question"], "sol1": first, "sol2": second, "label": 1 - number % 2})
-    return found
+        rows.append({"goal": item["question"], "sol1": first, "sol2": second, "label": 1 - number % 2})
+    return rows
 
 
 def _winogrande() -> list[dict]:
-    found = []
+    rows = []
     for number, item in enumerate(_items("gsm8k")):
         words = item["question"].split(" ")
         word, words[2] = words[2], "_"
         options = (word, "nobody") if number % 2 else ("nobody", word)
-        found.append({"sentence": " ".join(words), "option1": options[0], "option2": options[1], "answer": str(2 - number % 2)})
-    return found
+        rows.append({"sentence": " ".join(words), "option1": options[0], "option2": options[1], "answer": str(2 - number % 2)})
+    return rows
 
 
 def _lambada_openai() -> list[dict]:

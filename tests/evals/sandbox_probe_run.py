@@ -64,23 +64,23 @@ class Host:
 
     def changed(self) -> list[str]:
         """What attacks have done to it."""
-        found = [] if self.state() == self.before else [f"the host was {self.before} and is {self.state()}"]
+        changes = [] if self.state() == self.before else [f"the host was {self.before} and is {self.state()}"]
         for name, each in (("tcp", self.listener), ("unix", self.local), ("abstract", self.abstract)):
             each.setblocking(False)
             try:
                 each.accept()
-                found.append(f"somebody connected to the {name} listener")
+                changes.append(f"somebody connected to the {name} listener")
             except BlockingIOError:
                 pass
         for process in Path("/proc").iterdir():
             try:
                 if process.name.isdigit() and self.marker.encode() in (process / "cmdline").read_bytes():
-                    found.append(f"process {process.name} was left behind")
+                    changes.append(f"process {process.name} was left behind")
             except OSError:
                 continue
         if self.key >= 0 and self.libc.syscall(250, 10, -3, b"user", b"left", 0) >= 0:
-            found.append("a key was left behind")
-        return found
+            changes.append("a key was left behind")
+        return changes
 
     def __exit__(self, *raised: object) -> None:
         self.victim.kill()
@@ -101,13 +101,13 @@ class Host:
         return text
 
 
-def judged(profile: str, probe: Probe, found: Run) -> str | None:
+def judged(profile: str, probe: Probe, run: Run) -> str | None:
     """What is wrong with how a probe ended; None for a refusal."""
-    said = f"{probe.subject}: {probe.name!r}: {found.outcome} {found.detail[-300:]!r}"
-    if found.outcome == "passed":
-        return None if found.walls == WALLS[profile] else f"{said}: held by {found.walls!r}"
-    if not probe.ends or "got through" in found.detail or any(fault in found.detail for fault in BROKEN):
-        return said
+    summary = f"{probe.subject}: {probe.name!r}: {run.outcome} {run.detail[-300:]!r}"
+    if run.outcome == "passed":
+        return None if run.walls == WALLS[profile] else f"{summary}: held by {run.walls!r}"
+    if not probe.ends or "got through" in run.detail or any(fault in run.detail for fault in BROKEN):
+        return summary
     return None
 
 
@@ -117,14 +117,14 @@ def run_all(profile: str, subjects: set[str], folder: Path) -> list[str]:
     wrong: list[str | None] = []
     with Host(folder) as host, ThreadPoolExecutor(3) as pool:
         runs = pool.map(lambda probe: run_program(host.filled(probe.program), TESTS, LIMITS), chosen)
-        wrong += [judged(profile, probe, found) for probe, found in zip(chosen, runs, strict=True)]
+        wrong += [judged(profile, probe, run) for probe, run in zip(chosen, runs, strict=True)]
         if not subjects or "forged" in subjects:
             for name, source in FORGERIES.items():
-                found = run_program(FORGED_HEAD + source, FORGED_TESTS, LIMITS)
-                wrong += [f"forged: {name!r}: {found}"] if found.passed or "calls.py" in found.detail else []
+                run = run_program(FORGED_HEAD + source, FORGED_TESTS, LIMITS)
+                wrong += [f"forged: {name!r}: {run}"] if run.passed or "calls.py" in run.detail else []
         for name, (source, tests) in GOLD.items():
-            found = run_program(source, tests, ROOMY)
-            wrong += [] if found.passed else [f"gold: {name!r}: {found}"]
+            run = run_program(source, tests, ROOMY)
+            wrong += [] if run.passed else [f"gold: {name!r}: {run}"]
         time.sleep(0.2)
         wrong += host.changed()
     return [each for each in wrong if each is not None]

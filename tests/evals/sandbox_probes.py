@@ -62,11 +62,11 @@ def _sections(file_name: str) -> Iterator[tuple[str, str]]:
 
 def read_probes() -> list[Probe]:
     """All attacks."""
-    found = []
+    probes = []
     for heading, body in _sections("sandbox_probes.txt"):
         subject, _, name = heading.partition(": ")
-        found.append(Probe(subject, name.removesuffix(" (ends)"), body, name.endswith(" (ends)")))
-    return found
+        probes.append(Probe(subject, name.removesuffix(" (ends)"), body, name.endswith(" (ends)")))
+    return probes
 
 
 PROBES = read_probes()

@@ -69,21 +69,21 @@ def items_by_task() -> dict[str, list[Item]]:
         vendored("hellaswag", "hellaswag")[:40],
         vendored("gsm8k", "gsm8k")[:40],
     )
-    found = {task: [replace(item, task=task) for item in choices] for task in CHOICE_TASKS}
-    found["hellaswag"] = stories
-    found["boolq"] = [replace(item, passage=story.question) for item, story in zip(found["boolq"], stories, strict=True)]
-    found |= {task: [replace(item, task=task) for item in sums] for task in ANSWER_TASKS}
-    found["reading"] = [replace(item, task="reading", passage="A passage.") for item in choices]
-    found["winogrande"] = [
+    by_task = {task: [replace(item, task=task) for item in choices] for task in CHOICE_TASKS}
+    by_task["hellaswag"] = stories
+    by_task["boolq"] = [replace(item, passage=story.question) for item, story in zip(by_task["boolq"], stories, strict=True)]
+    by_task |= {task: [replace(item, task=task) for item in sums] for task in ANSWER_TASKS}
+    by_task["reading"] = [replace(item, task="reading", passage="A passage.") for item in choices]
+    by_task["winogrande"] = [
         replace(i, task="winogrande", question=f"Because {i.question[:30]} _ was so, it ended.") for i in choices
     ]
     kinds = ("What was the CAUSE of this?", "What happened as a RESULT?")
-    found["copa"] = [replace(i, task="copa", question=f"The man sat down. {kinds[n % 2]}") for n, i in enumerate(choices)]
-    found["humaneval"] = [
+    by_task["copa"] = [replace(i, task="copa", question=f"The man sat down. {kinds[n % 2]}") for n, i in enumerate(choices)]
+    by_task["humaneval"] = [
         _program(item, "humaneval", f'def f{n}(x):\n    """{item.question}"""\n') for n, item in enumerate(sums)
     ]
-    found["mbpp"] = [_program(item, "mbpp", item.question) for item in sums]
-    return found
+    by_task["mbpp"] = [_program(item, "mbpp", item.question) for item in sums]
+    return by_task
 
 
 def _program(item: Item, task: str, question: str) -> Item:
@@ -93,25 +93,25 @@ def _program(item: Item, task: str, question: str) -> Item:
 
 def digests(tasks: Interface) -> dict[str, str]:
     """A digest of everything that a task says and finds, by task and what of it."""
-    found: dict[str, str] = {}
+    digest_of: dict[str, str] = {}
     for task, items in items_by_task().items():
         for style in STYLES:
             if style == "letters" and not items[0].choices:
                 continue
             for number in (0, 2):
-                said = [tasks.prompts(item, style, items[:3], number) for item in items]
-                found[f"{task} {style} {number} prompts"] = _digest(said)
-        found[f"{task} gold"] = _digest([(tasks.gold_answer(item), tasks.gold_form(task, item.answer)) for item in items])
+                rendered = [tasks.prompts(item, style, items[:3], number) for item in items]
+                digest_of[f"{task} {style} {number} prompts"] = _digest(rendered)
+        digest_of[f"{task} gold"] = _digest([(tasks.gold_answer(item), tasks.gold_form(task, item.answer)) for item in items])
         texts = [*TEXTS, *(item.solution or item.answer for item in items)]
-        found[f"{task} extracted"] = _digest([tasks.extracted(task, text) for text in texts])
-        found[f"{task} stops"] = _digest(list(tasks.stops(task)))
+        digest_of[f"{task} extracted"] = _digest([tasks.extracted(task, text) for text in texts])
+        digest_of[f"{task} stops"] = _digest(list(tasks.stops(task)))
         if items[0].code:
             programs = [(tasks.program(item, text), sorted(tasks.own_builtins(item))) for item in items[:5] for text in texts]
-            found[f"{task} programs"] = _digest(programs)
+            digest_of[f"{task} programs"] = _digest(programs)
         for name, (scores, records) in _evaluated(tasks, task, items[:12]):
-            found[f"{task} {name} scores"] = _digest([score.rounded() for score in scores])
-            found[f"{task} {name} records"] = _digest([asdict(record) for record in records])
-    return found
+            digest_of[f"{task} {name} scores"] = _digest([score.rounded() for score in scores])
+            digest_of[f"{task} {name} records"] = _digest([asdict(record) for record in records])
+    return digest_of
 
 
 def _evaluated(tasks: Interface, task: str, items: list[Item]) -> Iterator[tuple[str, tuple[list, list]]]:
@@ -134,9 +134,9 @@ class Remembered:
     """Writes the texts above, one after the other, each with where it was told to stop."""
 
     def generate(self, prompts: Sequence[str], stops: Sequence[str], max_tokens: int) -> list[Generated]:
-        told = f"{sorted(stops)} {max_tokens}"
+        limits = f"{sorted(stops)} {max_tokens}"
         texts = [f"{TEXTS[-1 - n % len(TEXTS)]}" for n in range(len(prompts))]
-        return [Generated(text + ("" if "return" in text else f"\n{told}"), "stop", 3, 0) for text in texts]
+        return [Generated(text + ("" if "return" in text else f"\n{limits}"), "stop", 3, 0) for text in texts]
 
 
 def _digest(value: object) -> str:

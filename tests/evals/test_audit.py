@@ -259,8 +259,8 @@ def test_exposures_are_the_tokens_found_in_the_batches(tmp_path_factory, lengths
     for at in range(step):
         counts = Counter(order.batch(at * BATCH_SIZE, BATCH_SIZE).ravel().tolist())
         wanted |= {(doc.id, at): counts[doc.number] for doc in docs if doc.matches and counts[doc.number]}
-    found = pl.read_parquet(made.files("exposures.parquet")[0]).group_by("id", "step").agg(pl.col("tokens").sum())
-    assert {(document, at): tokens for document, at, tokens in found.iter_rows()} == wanted
+    exposed = pl.read_parquet(made.files("exposures.parquet")[0]).group_by("id", "step").agg(pl.col("tokens").sum())
+    assert {(document, at): tokens for document, at, tokens in exposed.iter_rows()} == wanted
 
 
 @given(st.lists(st.integers(1, 40), min_size=2, max_size=5), st.integers(1, 15), st.integers(1, 15), st.integers(0, 1000))
@@ -280,8 +280,8 @@ def test_what_the_run_before_had_read_is_told_too(
         for at in range(steps):
             counts = Counter(order.batch(at * BATCH_SIZE, BATCH_SIZE).ravel().tolist())
             wanted |= {(leg, doc.id, at): counts[doc.number] for doc in docs if doc.matches and counts[doc.number]}
-    found = pl.read_parquet(made.files("exposures.parquet")[0]).group_by("leg", "id", "step").agg(pl.col("tokens").sum())
-    assert {(leg, document, at): tokens for leg, document, at, tokens in found.iter_rows()} == wanted
+    exposed = pl.read_parquet(made.files("exposures.parquet")[0]).group_by("leg", "id", "step").agg(pl.col("tokens").sum())
+    assert {(leg, document, at): tokens for leg, document, at, tokens in exposed.iter_rows()} == wanted
     item = items_of(made)["math/0"]
     first = min(((leg, at) for leg, _, at in wanted), default=(-1, -1))
     assert (item["first_leg"], item["first_step"]) == first

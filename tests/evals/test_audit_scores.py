@@ -79,15 +79,15 @@ def test_differences_are_those_of_the_means_and_pairs_cancel_difficulty(tmp_path
     """Seen items are harder (3 and 5 against 1 and 2), yet they gained 1.0 since the start and the clean ones 0.25."""
     rows = (("c0", 1.0, 1.5, True), ("c1", 2.0, 2.0, False), ("s0", 3.0, 3.5, True), ("s1", 5.0, 6.5, True))
     effects = score_effects(TABLE, (scored(tmp_path, *rows),))
-    found = effects["by_task"]["math"]
-    assert found == effects["by_task"]["all"]
-    assert found["groups"]["seen"]["items"] == 2 and found["groups"]["seen"]["bits_per_byte"][0] == 4.0
-    assert found["groups"]["clean"]["accuracy"][0] == 0.5
-    values = {name: value[0] for name, value in found.items() if name != "groups"}
+    math = effects["by_task"]["math"]
+    assert math == effects["by_task"]["all"]
+    assert math["groups"]["seen"]["items"] == 2 and math["groups"]["seen"]["bits_per_byte"][0] == 4.0
+    assert math["groups"]["clean"]["accuracy"][0] == 0.5
+    values = {name: value[0] for name, value in math.items() if name != "groups"}
     assert values == {
         "seen_less_clean": 2.5, "seen_since_start": -1.0, "clean_since_start": -0.25, "seen_less_clean_since_start": -0.75
     }  # fmt: skip
-    assert all(found[name][1] <= found[name][0] <= found[name][2] for name in values)
+    assert all(math[name][1] <= math[name][0] <= math[name][2] for name in values)
     assert (effects["unscorable"], effects["has_start"]) == (1, True)
 
 

@@ -35,8 +35,8 @@ def served() -> LoadedModel:
 
 @pytest.fixture(scope="module")
 def client(served: LoadedModel) -> Iterator[Client]:
-    with serving(served) as found:
-        yield found
+    with serving(served) as opened:
+        yield opened
 
 
 def asks() -> list[ItemRequest]:
@@ -107,8 +107,8 @@ def test_a_client_without_patience_says_what_it_met_and_what_was_answered_stays(
         ask_all(f"http://127.0.0.1:{free_port()}", few, Record(record), patience=0.1)
     with record.open("a") as file:
         file.write('{"item": "item 2", "dig')  # a kill in the middle of a line
-    found = ask_all(server, few, Record(record))
-    assert [nats(one) > 0 for one in found.values()] == [True] * 3
+    answers = ask_all(server, few, Record(record))
+    assert [nats(one) > 0 for one in answers.values()] == [True] * 3
     other = [ItemRequest("item 0", "/v1/completions", {"model": "m", "prompt": "another"})]
     with pytest.raises(ValueError, match="answers another request for 1 items, such as 'item 0'; use a new file"):
         ask_all(server, other, Record(record))
@@ -216,23 +216,23 @@ def test_a_connection_that_breaks_costs_a_try_unless_the_server_is_the_workers_o
     own_server: bool, tries: int, tmp_path: Path
 ) -> None:
     """A server that closes resets what it accepted and never read: measured one time in four on a loaded machine."""
-    asked: list[bytes] = []
+    bodies: list[bytes] = []
 
     class Closing(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.answer({"data": [{"id": "m"}]})
 
         def do_POST(self) -> None:
-            asked.append(self.rfile.read(int(self.headers["content-length"])))
-            if len(asked) > 1:  # the first connection ends without a word
+            bodies.append(self.rfile.read(int(self.headers["content-length"])))
+            if len(bodies) > 1:  # the first connection ends without a word
                 self.answer({"choices": []})
 
         def answer(self, body: dict) -> None:
-            said = json.dumps(body).encode()
+            content = json.dumps(body).encode()
             self.send_response(200)
-            self.send_header("content-length", str(len(said)))
+            self.send_header("content-length", str(len(content)))
             self.end_headers()
-            self.wfile.write(said)
+            self.wfile.write(content)
 
         def log_message(self, format: str, *arguments: object) -> None:
             pass
@@ -255,6 +255,6 @@ def test_a_connection_that_breaks_costs_a_try_unless_the_server_is_the_workers_o
             worker.stopping.set()
             working.result()
             server.shutdown()
-        assert answer.json() == {"choices": []} and len(asked) == 2
+        assert answer.json() == {"choices": []} and len(bodies) == 2
     with sqlite3.connect(store) as db:
         assert db.execute("SELECT attempts FROM requests").fetchall() == [(tries,)]

@@ -43,7 +43,7 @@ def asks() -> list[ItemRequest]:
 
 def scores(answers: Mapping[str, Recorded]) -> dict[str, float]:
     """The task's accuracies and the sum of all log-probabilities."""
-    found = {"acc": 0, "acc_norm": 0, "nats": 0.0}
+    totals = {"acc": 0, "acc_norm": 0, "nats": 0.0}
     for item in ITEMS:
         sums, means = [], []
         for number, (beginning, ending) in enumerate(endings(item)):
@@ -53,10 +53,10 @@ def scores(answers: Mapping[str, Recorded]) -> dict[str, float]:
             assert len(log_probs) == len(ending.encode())
             sums.append(sum(log_probs))
             means.append(sums[-1] / len(ending.encode()))
-            found["nats"] -= sums[-1]
-        found["acc"] += sums.index(max(sums)) == item["answer_index"]
-        found["acc_norm"] += means.index(max(means)) == item["answer_index"]
-    return found
+            totals["nats"] -= sums[-1]
+        totals["acc"] += sums.index(max(sums)) == item["answer_index"]
+        totals["acc_norm"] += means.index(max(means)) == item["answer_index"]
+    return totals
 
 
 def status(url: str) -> dict:

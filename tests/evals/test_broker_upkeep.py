@@ -17,14 +17,14 @@ BODY = {"model": "m", "prompt": "a", "temperature": 0}
 
 
 def lease(url: str) -> list[dict]:
-    asked = {"worker": "w", "models": {"m": "v"}, "count": 1, "wait": 1}
-    return requests.post(f"{url}/broker/lease", json=asked, timeout=60).json()["requests"]
+    body = {"worker": "w", "models": {"m": "v"}, "count": 1, "wait": 1}
+    return requests.post(f"{url}/broker/lease", json=body, timeout=60).json()["requests"]
 
 
 def leased(url: str) -> dict:
-    while not (found := lease(url)):
+    while not (requests_now := lease(url)):
         pass
-    return found[0]
+    return requests_now[0]
 
 
 def test_a_locked_file_is_told_and_leases_run_out_when_it_is_free_again(tmp_path: Path) -> None:
@@ -70,16 +70,16 @@ def test_a_spoilt_file_ends_the_broker(tmp_path: Path) -> None:
 
 
 def test_a_sweep_that_fails_by_a_fault_of_ours_is_told_and_not_repeated() -> None:
-    swept, told = [], []
+    swept, faults = [], []
 
     async def sweep(now: float) -> None:
         swept.append(now)
         raise KeyError("a fault")
 
-    upkeep = Upkeep(sweep, told.append)
+    upkeep = Upkeep(sweep, faults.append)
     assert upkeep.trouble() is None
     asyncio.run(upkeep.run())
-    assert len(swept) == 1 and [repr(fault) for fault in told] == ["KeyError('a fault')"]
+    assert len(swept) == 1 and [repr(fault) for fault in faults] == ["KeyError('a fault')"]
     assert "KeyError('a fault')" in (upkeep.trouble() or "")
 
 

@@ -105,9 +105,9 @@ CORPUS = Node(("corpus",), None, Stage("tests.corpus", "1", write_corpus), {})
 SUITE = Stage("tests.suite", "1", write_suite)
 
 
-def result(tasks: tuple[TaskSpec, ...] = TASKS, asked: tuple[TaskSpec, ...] = TASKS, seed: int = 1) -> Node:
+def result(tasks: tuple[TaskSpec, ...] = TASKS, by_policy: tuple[TaskSpec, ...] = TASKS, seed: int = 1) -> Node:
     suites = (Node(("suite", "s"), None, SUITE, {"suite": "s"}),)
-    declared = PolicyConfig("2026-11-22-tests", tuple(PolicyRule(task) for task in asked), seed)
+    declared = PolicyConfig("2026-11-22-tests", tuple(PolicyRule(task) for task in by_policy), seed)
     inputs = {
         "checkpoint": MODEL,
         "tokenizer": TOKENIZER,
@@ -161,9 +161,9 @@ def test_the_artifact_holds_records_and_scores_and_nothing_else(evaluated):
 def test_every_item_has_a_record_and_what_failed_is_counted(evaluated):
     records = records_of(evaluated)
     ids = {(task, item) for task, item in records.select("task", "item_id").iter_rows()}
-    said = {("sums_said", i.item_id) for i in ITEMS if i.task == "sums"}
+    generated = {("sums_said", i.item_id) for i in ITEMS if i.task == "sums"}
     texts = {(task, text_digest(text)) for task in HELDOUT for text in TEXTS}
-    assert ids == {(i.task, i.item_id) for i in ITEMS} | texts | said
+    assert ids == {(i.task, i.item_id) for i in ITEMS} | texts | generated
     assert records.height == len(ids)
     failed = records.filter(pl.col("verdict") == "failed")
     assert failed["item_id"].to_list() == ["99"]
@@ -180,7 +180,9 @@ def test_the_records_file_has_a_column_for_each_thing_that_one_asks_of_an_item(e
     chosen = records.filter(task="quiz", verdict="graded")
     for row in chosen.iter_rows(named=True):
         assert row["continuations"] == [f" {choice}" for choice in CHOICES]
-        by_byte = [log_prob / len(said.encode()) for log_prob, said in zip(row["log_probs"], row["continuations"], strict=True)]
+        by_byte = [
+            log_prob / len(choice.encode()) for log_prob, choice in zip(row["log_probs"], row["continuations"], strict=True)
+        ]
         assert row["answer"] == CHOICES[int(np.argmax(by_byte))]
     heldout = records.filter(task="heldout", item_id=text_digest(TEXTS[2]))
     expected = -heldout["bpb"][0] * math.log(2) * len(TEXTS[2].encode())
@@ -238,15 +240,15 @@ def test_a_gap_is_the_difference_of_both_models_own_bits(evaluated, tmp_path):
 
 def test_what_a_checkpoint_says_is_its_greedy_continuation(evaluated):
     model = load_scorer(evaluated.input("checkpoint")).model
-    said = records_of(evaluated).filter(pl.col("task") == "sums_said", pl.col("item_id") == "0")
-    outputs = json.loads(said["outputs"][0])
+    generated = records_of(evaluated).filter(pl.col("task") == "sums_said", pl.col("item_id") == "0")
+    outputs = json.loads(generated["outputs"][0])
     tokens = [START, *render(ITEMS[-4]).prompts[0].encode()[-(RUN.model.max_seq_len - 6) :]]
     bare = len(tokens)
     while len(tokens) < bare + 6:
         logits = np.asarray(model(jax.numpy.asarray([tokens])))[0, -1]
         tokens.append(int(logits.argmax()))
     expected = byte_tokenizer().decode(tokens[bare:])
-    (text,) = said["continuations"][0]
+    (text,) = generated["continuations"][0]
     assert text == expected[: len(text)]
     assert (outputs["finish"], outputs["num_tokens"]) == ("length", 6) or outputs["finish"] == "stop"
 
@@ -327,8 +329,8 @@ def test_what_graded_too_little_is_said_to_be_incomplete(evaluated, tmp_path):
     extra = evaluated.manifest.extra
     unparsed = records_of(evaluated).filter(task="sums_said", verdict="unparsed").height
     assert ("sums_said" in extra["incomplete"]) == (unparsed > 0), "also a task of which nothing was graded"
-    asked = [s for s in extra["scores"] if s["metric"] == "accuracy"]
-    (whole,), (partial,) = ([{**asked[0], "n": n, "attempted": 10}] for n in (10, 8))
+    accuracies = [s for s in extra["scores"] if s["metric"] == "accuracy"]
+    (whole,), (partial,) = ([{**accuracies[0], "n": n, "attempted": 10}] for n in (10, 8))
     assert [scores_table([s]).rows[0][-1] for s in (whole, partial)] == ["10", "8 of 10, incomplete"]
     for name, score in (("whole", whole), ("partial", partial)):
         scores_png([{**score, "metric": "exact_match"}], "t", tmp_path / f"{name}.png")

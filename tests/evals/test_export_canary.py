@@ -71,12 +71,12 @@ def made(root: Path, export: Folder) -> tuple[Artifact, Artifact]:
     ],
 )  # fmt: skip
 def test_every_fault_of_the_special_tokens_is_told(tmp_path, export, wrong):
-    found = special_tokens_wrong(*made(tmp_path, export))
-    assert len(found) == len(wrong)
-    assert all(told in sentence for told, sentence in zip(wrong, found, strict=True)), found
+    faults = special_tokens_wrong(*made(tmp_path, export))
+    assert len(faults) == len(wrong)
+    assert all(phrase in sentence for phrase, sentence in zip(wrong, faults, strict=True)), faults
 
 
 def test_texts_begin_where_documents_do_whatever_opens_a_prompt():
     served = untrained("m")
-    said, other = (sampling_from(each, 2, 8, seed=0) for each in (served, replace(served, start_token=65)))
-    assert said == other
+    texts, other = (sampling_from(each, 2, 8, seed=0) for each in (served, replace(served, start_token=65)))
+    assert texts == other

@@ -29,8 +29,8 @@ def read(tmp_path: Path, form: str, *rows: dict) -> list[dict]:
 
 def test_unconditional_rows_are_no_items(tmp_path):
     doc = {"goal": "Cool tea", "sol1": "Wait.", "sol2": "Boil it.", "label": 0}
-    found = read(tmp_path, "piqa_requests", *(request(doc, base + n) for base in (0, 1_000_000) for n in (0, 0, 1)))
-    assert [(c["item_id"], c["question"], c["answer"]) for c in found] == [
+    items = read(tmp_path, "piqa_requests", *(request(doc, base + n) for base in (0, 1_000_000) for n in (0, 0, 1)))
+    assert [(c["item_id"], c["question"], c["answer"]) for c in items] == [
         ("0000", "Cool tea", "Wait."),
         ("0001", "Cool tea", "Wait."),
     ]
@@ -38,16 +38,16 @@ def test_unconditional_rows_are_no_items(tmp_path):
 
 def test_winogrande_is_keyed_by_row_because_its_native_id_is_null(tmp_path):
     doc = {"sentence": "Ann hired Bo as _ was ill.", "option1": "Ann", "option2": "Bo", "answer": "1"}
-    found = read(tmp_path, "winogrande_requests", request(doc, 0), request(doc, 0), request(doc, 1))
-    assert [(c["item_id"], c["answer"], c["answer_index"]) for c in found] == [("0000", "Ann", 0), ("0001", "Ann", 0)]
+    items = read(tmp_path, "winogrande_requests", request(doc, 0), request(doc, 0), request(doc, 1))
+    assert [(c["item_id"], c["answer"], c["answer_index"]) for c in items] == [("0000", "Ann", 0), ("0001", "Ann", 0)]
     with pytest.raises(KeyError, match="2 blanks"):
         read(tmp_path, "winogrande_requests", request(doc | {"sentence": "_ and _"}))
 
 
 def test_boolq_gives_its_passage_apart(tmp_path):
     doc = {"query": "Tea -- A drink.\nQuestion: Hot?\nQuestion: is tea hot?\nAnswer:", "choices": ["yes", "no"], "gold": 0}
-    (found,) = read(tmp_path, "boolq_requests", request(doc))
-    assert (found["passage"], found["question"]) == ("Tea -- A drink.\nQuestion: Hot?", "is tea hot?")
+    (item,) = read(tmp_path, "boolq_requests", request(doc))
+    assert (item["passage"], item["question"]) == ("Tea -- A drink.\nQuestion: Hot?", "is tea hot?")
     with pytest.raises(KeyError, match="no passage"):
         read(tmp_path, "boolq_requests", request(doc | {"query": "is tea hot?\nAnswer:"}))
 
@@ -60,9 +60,9 @@ def test_mbpp_loses_carriage_returns_and_gains_a_judge(tmp_path):
         "test_list": ["assert f() == 1"],
         "test_setup_code": "x = 1\r\ny = 2",
     }
-    (found,) = read(tmp_path, "mbpp_requests", request(doc))
-    assert (found["item_id"], found["solution"]) == ("0011", "def f():\n  return 1")
-    assert found["code"] == "x = 1\ny = 2\nassert f() == 1\n"
+    (item,) = read(tmp_path, "mbpp_requests", request(doc))
+    assert (item["item_id"], item["solution"]) == ("0011", "def f():\n  return 1")
+    assert item["code"] == "x = 1\ny = 2\nassert f() == 1\n"
 
 
 def test_humaneval_keeps_its_prompt_to_the_letter_and_calls_its_check(tmp_path):
@@ -73,15 +73,15 @@ def test_humaneval_keeps_its_prompt_to_the_letter_and_calls_its_check(tmp_path):
         "entry_point": "f",
         "test": "\n\ndef check(c):\n    assert c() == 1\n",
     }
-    (found,) = read(tmp_path, "humaneval_jsonl", row)
-    assert found["question"] == "\n\ndef f():\n"
-    exec(found["question"] + found["solution"] + "\n" + found["code"], {})  # ours: a file of this test
+    (item,) = read(tmp_path, "humaneval_jsonl", row)
+    assert item["question"] == "\n\ndef f():\n"
+    exec(item["question"] + item["solution"] + "\n" + item["code"], {})  # ours: a file of this test
 
 
 def test_math_ids_have_their_subject_and_lambada_its_word(tmp_path):
     doc = {"problem": "1+1?", "solution": "It is $\\boxed{2}$.", "answer": "2"}
-    (found,) = read(tmp_path, "math_requests", request(doc, 7, task_name="minerva_math_algebra"))
-    assert (found["item_id"], found["answer"]) == ("algebra/0007", "2")
+    (item,) = read(tmp_path, "math_requests", request(doc, 7, task_name="minerva_math_algebra"))
+    assert (item["item_id"], item["answer"]) == ("algebra/0007", "2")
     (word,) = read(tmp_path, "lambada_requests", request({"query": "He said", "answers_text": ["no"]}))
     assert (word["question"], word["answer"]) == ("He said", "no")
 
@@ -103,9 +103,9 @@ def test_copa_from_a_folder_of_datasets_or_from_the_hubs_parquet(tmp_path, kind)
     else:
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
             writer.write_table(table)
-    (found,) = formats()["copa_arrow"](path)
-    assert found["question"] == "It rained. What happened as a RESULT?"
-    assert (found["item_id"], found["answer"]) == ("003", "Streets were wet.")
+    (item,) = formats()["copa_arrow"](path)
+    assert item["question"] == "It rained. What happened as a RESULT?"
+    assert (item["item_id"], item["answer"]) == ("003", "Streets were wet.")
 
 
 def test_whole_items_come_back_out_of_rendered_examples():
@@ -116,8 +116,8 @@ def test_whole_items_come_back_out_of_rendered_examples():
         "A man sits. He \nChoose the best continuation:\n A. stands.\n B. flies.\nAnswer: A\n\n"
         "Question: What now?\n A. this\n B. that\nAnswer:"
     )
-    found = list(read_choice_shots(context))
-    assert [(c["passage"], c["question"], c["answer"]) for c in found] == [
+    items = list(read_choice_shots(context))
+    assert [(c["passage"], c["question"], c["answer"]) for c in items] == [
         ("Tea -- A drink.", "is tea hot?", "yes"),
         ("", "Cool tea", "Wait."),
         ("", "Ann hired Bo as _ was ill.", "Bo"),

@@ -34,8 +34,8 @@ def items(task: str, *answers: str, code: str = "") -> list[Item]:
     return [Item("s", task, f"{n}", f"Q{n}?", answer, "MIT", "d", code=code) for n, answer in enumerate(answers)]
 
 
-def judged(task: TaskSpec, asked: list[Item], *texts: str):
-    scores, records = evaluate_generation(ByHeart(texts), task, asked, "version", limits=Limits(wall_seconds=60))
+def judged(task: TaskSpec, asked_items: list[Item], *texts: str):
+    scores, records = evaluate_generation(ByHeart(texts), task, asked_items, "version", limits=Limits(wall_seconds=60))
     return {score.metric: score for score in scores}, records
 
 
@@ -71,9 +71,9 @@ def test_a_task_without_one_parsed_answer_has_no_score():
 
 def test_programs_are_run_against_their_tests():
     task = TaskSpec("mbpp_run", "program", items="mbpp", style="lm_eval")
-    asked = items("mbpp", "", "", "", code="assert f(2) == 4\n")
+    programs = items("mbpp", "", "", "", code="assert f(2) == 4\n")
     texts = ("```python\ndef f(x): return x * x\n```", "def f(x): return x", "")
-    scores, records = judged(task, asked, *texts)
+    scores, records = judged(task, programs, *texts)
     assert [(r.verdict, r.correct) for r in records] == [("graded", True), ("graded", False), ("unparsed", None)]
     assert "AssertionError" in json.loads(records[1].outputs)["detail"]
     assert scores["pass_at_1"].value == 1 / 2
@@ -110,8 +110,8 @@ def test_a_number_is_found_however_it_is_written(number):
 
 @given(st.text(alphabet="ab{}\\ ", max_size=12))
 def test_boxes_are_matched_or_none(text):
-    found = last_boxed(f"\\boxed{{{text}}}")
-    assert found is None or found.count("{") == found.count("}")
+    boxed = last_boxed(f"\\boxed{{{text}}}")
+    assert boxed is None or boxed.count("{") == boxed.count("}")
 
 
 @pytest.mark.parametrize(

@@ -64,9 +64,9 @@ def test_a_long_prompt_loses_its_beginning_and_that_is_counted():
 @given(st.lists(st.tuples(st.text(max_size=30), st.text(min_size=1, max_size=30)), max_size=6), st.integers(2, 40))
 def test_continuations_come_back_in_order_whatever_fits(pairs, max_seq_len):
     scorer = UnigramScorer(NATS, max_seq_len)
-    found = score_continuations(scorer, TOKENIZER, pairs, START)
-    assert len(found) == len(pairs)
-    for (head, tail), scored in zip(pairs, found, strict=True):
+    scores = score_continuations(scorer, TOKENIZER, pairs, START)
+    assert len(scores) == len(pairs)
+    for (head, tail), scored in zip(pairs, scores, strict=True):
         if len(tail.encode()) > max_seq_len - 1:
             assert scored is None
         else:
@@ -75,7 +75,7 @@ def test_continuations_come_back_in_order_whatever_fits(pairs, max_seq_len):
             assert scored.num_bytes == len(tail.encode())
             room = max_seq_len - 1 - len(tail.encode())
             assert scored.truncated_tokens == max(0, len(head.encode()) - room)
-    assert len(scorer.seen) == len({pair for pair, scored in zip(pairs, found, strict=True) if scored is not None})
+    assert len(scorer.seen) == len({pair for pair, scored in zip(pairs, scores, strict=True) if scored is not None})
 
 
 def test_an_answer_longer_than_the_context_is_a_failed_record_with_a_reason():

@@ -20,10 +20,10 @@ def test_bits_per_byte_of_the_file_are_those_of_the_task(tmp_path: Path) -> None
     assert evaluation is not None
     scores, _ = evaluate_perplexity(UnigramScorer(NATS), byte_tokenizer(), START, TASK, corpora, "v", seed=0)
     wanted = {score.task.removeprefix("heldout/"): score.value for score in scores if score.metric == "bits_per_byte"}
-    found = bits_per_byte(UnigramScorer(NATS), evaluation.texts)
-    assert {"prose/x", "code/y"} <= wanted.keys() & found.keys()
-    for tag in wanted.keys() & found.keys():
-        np.testing.assert_allclose(found[tag], wanted[tag], rtol=1e-6, err_msg=tag)
+    bits = bits_per_byte(UnigramScorer(NATS), evaluation.texts)
+    assert {"prose/x", "code/y"} <= wanted.keys() & bits.keys()
+    for tag in wanted.keys() & bits.keys():
+        np.testing.assert_allclose(bits[tag], wanted[tag], rtol=1e-6, err_msg=tag)
 
 
 def test_corpora_without_held_out_text_are_refused(tmp_path: Path) -> None:

@@ -127,8 +127,8 @@ def test_records_of_older_evaluators_are_on_the_board(tmp_path):
     node = result_node("a", "2026-11-01", 4, 10)
     newer = made_in(store, node)
     made_in(store, replace(node, partition="step-00000010|old", stage=Stage(node.stage.name, "older", write), config={}))
-    found = open_board([store]).query("SELECT address, suite, count(*) AS n FROM items GROUP BY ALL ORDER BY suite").rows()
-    assert [(suite, n) for _, suite, n in found] == [("", 10), (None, 10)]
+    rows = open_board([store]).query("SELECT address, suite, count(*) AS n FROM items GROUP BY ALL ORDER BY suite").rows()
+    assert [(suite, n) for _, suite, n in rows] == [("", 10), (None, 10)]
 
 
 def test_items_can_be_asked_in_sql(boards):
@@ -148,10 +148,10 @@ def test_a_cell_that_two_artifacts_give_is_refused_and_a_mirror_is_not(boards, t
 
 
 def test_results_of_two_checkpoints_are_compared_item_by_item(boards):
-    found = {c.measure: c.comparison for c in compare_results(boards.results["weak"], boards.results["strong"])}
-    assert (found["correct"].wins, found["correct"].losses, found["correct"].difference) == (5, 0, 0.5)
-    assert found["bpb"].difference < 0
-    assert found["bpb"].wins == 5
+    comparisons = {c.measure: c.comparison for c in compare_results(boards.results["weak"], boards.results["strong"])}
+    assert (comparisons["correct"].wins, comparisons["correct"].losses, comparisons["correct"].difference) == (5, 0, 0.5)
+    assert comparisons["bpb"].difference < 0
+    assert comparisons["bpb"].wins == 5
     partial = next(c for c in compare_results(boards.results["weak"], boards.results["incomplete"]) if c.measure == "correct")
     assert (partial.comparison.num_items, partial.left_out) == (8, 2)
 

@@ -18,8 +18,8 @@ PAIRS = [
 
 
 def test_pairs_are_equal_as_a_person_labelled_them():
-    found = equal_pairs([(normalized_math(answer), normalized_math(gold)) for _, answer, gold in PAIRS])
-    wrong = [pair for pair, verdict in zip(PAIRS, found, strict=True) if pair[0] != verdict]
+    verdicts = equal_pairs([(normalized_math(answer), normalized_math(gold)) for _, answer, gold in PAIRS])
+    wrong = [pair for pair, verdict in zip(PAIRS, verdicts, strict=True) if pair[0] != verdict]
     assert len(PAIRS) >= 64
     assert wrong == []
 

@@ -53,12 +53,12 @@ def test_accuracy_divides_by_what_a_choice_is_worth_without_the_question():
         """After the whole question every byte costs half as much when the choice is "bb"."""
 
         def token_nll(self, sequences):
-            found = super().token_nll(sequences)
+            nlls = super().token_nll(sequences)
             hinted = [
                 bytes(s[1:].astype(np.uint8)).startswith(b"Question") and bytes(s[-2:].astype(np.uint8)) == b"bb"
                 for s in sequences
             ]
-            return [nll * 0.6 if hint else nll for nll, hint in zip(found, hinted, strict=True)]
+            return [nll * 0.6 if hint else nll for nll, hint in zip(nlls, hinted, strict=True)]
 
     scores, records = evaluated([item(0, "aa", "bb", gold=1)], Hinted(NATS))
     outputs = json.loads(records[0].outputs)

@@ -69,7 +69,7 @@ def test_bits_per_byte_are_the_entropy_that_the_model_gives_worked_out_by_hand(t
     texts = ("aaaa bbbb", "c" * 100, "déjà vu", "e" * 40)
     corpora = (corpus(tmp_path, "x", "prose", *texts[:3]), corpus(tmp_path, "y", "code", texts[3]))
     scores, records = evaluate_perplexity(UnigramScorer(NATS), byte_tokenizer(), START, TASK, corpora, "version", seed=0)
-    found = {(s.task, s.metric): s for s in scores}
+    by_name = {(s.task, s.metric): s for s in scores}
 
     def bits(text: str) -> float:
         return sum(NATS[byte] for byte in text.encode()) / math.log(2)
@@ -78,12 +78,12 @@ def test_bits_per_byte_are_the_entropy_that_the_model_gives_worked_out_by_hand(t
     prose = sum(map(bits, texts[:3])) / sum(sizes[:3])
     code = bits(texts[3]) / sizes[3]
     for tag, value in (("prose", prose), ("prose/x", prose), ("code", code), ("code/y", code)):
-        assert found[f"heldout/{tag}", "bits_per_byte"].value == pytest.approx(value, rel=1e-6)
-    assert found["heldout", "micro_bits_per_byte"].value == pytest.approx(sum(map(bits, texts)) / sum(sizes), rel=1e-6)
-    assert found["heldout", "macro_bits_per_byte"].value == pytest.approx((prose + code) / 2, rel=1e-6)
+        assert by_name[f"heldout/{tag}", "bits_per_byte"].value == pytest.approx(value, rel=1e-6)
+    assert by_name["heldout", "micro_bits_per_byte"].value == pytest.approx(sum(map(bits, texts)) / sum(sizes), rel=1e-6)
+    assert by_name["heldout", "macro_bits_per_byte"].value == pytest.approx((prose + code) / 2, rel=1e-6)
     nats = sum(map(bits, texts)) * math.log(2)
-    assert found["heldout", "loss_nats_per_token"].value == pytest.approx(nats / sum(sizes), rel=1e-6)  # a token is a byte
-    assert found["heldout/prose", "bits_per_byte"].n == 3
+    assert by_name["heldout", "loss_nats_per_token"].value == pytest.approx(nats / sum(sizes), rel=1e-6)  # a token is a byte
+    assert by_name["heldout/prose", "bits_per_byte"].n == 3
     assert {r.item_id: r.bpb for r in records} == pytest.approx(
         {text_digest(t): bits(t) / len(t.encode()) for t in texts}, rel=1e-6
     )
@@ -120,13 +120,13 @@ def test_a_domain_takes_its_corpora_in_id_order_up_to_its_budget(tmp_path):
     texts = [f"document {i} " * 8 for i in range(20)]  # about 100 bytes each: the budget of 400 holds four
     x, y = corpus(tmp_path, "x", "prose", *texts[:10]), corpus(tmp_path, "y", "prose", *texts[10:])
     z = corpus(tmp_path, "z", "code", "print()")
-    found = heldout_documents((x, y, z), TASK)
-    assert found == heldout_documents((z, y, x), TASK)
-    prose = [d for d in found if d.domain == "prose"]
+    documents = heldout_documents((x, y, z), TASK)
+    assert documents == heldout_documents((z, y, x), TASK)
+    prose = [d for d in documents if d.domain == "prose"]
     everything = sorted((text_digest(t), t) for t in texts)
     assert [d.id for d in prose] == [i for i, _ in everything[: len(prose)]]
     assert sum(len(d.text.encode()) for d in prose) == 400
-    assert [d.text for d in found if d.domain == "code"] == ["print()"]
+    assert [d.text for d in documents if d.domain == "code"] == ["print()"]
 
 
 @given(
@@ -136,13 +136,13 @@ def test_a_domain_takes_its_corpora_in_id_order_up_to_its_budget(tmp_path):
 )
 def test_cuts_fall_between_characters_and_leave_no_empty_document(tmp_path_factory, texts, per_document, budget):
     task = TaskSpec("t", "perplexity", max_bytes_per_document=per_document, max_bytes_per_domain=budget)
-    found = heldout_documents((corpus(tmp_path_factory.mktemp("s"), "x", "prose", *texts),), task)
+    cut = heldout_documents((corpus(tmp_path_factory.mktemp("s"), "x", "prose", *texts),), task)
     by_id = {text_digest(text): text for text in texts}
-    assert found
-    for document in found:
+    assert cut
+    for document in cut:
         assert document.text and by_id[document.id].startswith(document.text)
         assert len(document.text.encode()) <= per_document
-    assert sum(len(d.text.encode()) for d in found) <= budget
+    assert sum(len(d.text.encode()) for d in cut) <= budget
 
 
 def test_a_document_that_two_corpora_hold_counts_once(tmp_path):

@@ -56,9 +56,9 @@ def test_a_cause_or_a_result_is_linked():
 
 
 def test_letters_are_asked_as_olmes_and_as_lm_eval_ask_them():
-    asked = render(CHOICES, "letters")
-    assert asked.prompts[0] == "Question: Why is the sky blue?\n A. paint\n B. scattering\nAnswer:"
-    assert asked.continuations == (" A", " B")
+    rendered = render(CHOICES, "letters")
+    assert rendered.prompts[0] == "Question: Why is the sky blue?\n A. paint\n B. scattering\nAnswer:"
+    assert rendered.continuations == (" A", " B")
     mmlu = replace(CHOICES, task="mmlu", item_id="college_physics/0001")
     assert render(mmlu, "lm_eval").prompts[0] == (
         "The following are multiple choice questions (with answers) about college physics.\n\n"
@@ -80,9 +80,9 @@ def test_a_program_goes_on_from_its_prompt_to_the_letter():
 
 def test_examples_stand_solved_before_the_question_in_its_own_style():
     shots = [replace(CHOICES, item_id=f"shot-{n}", question=f"Q{n}?") for n in range(3)]
-    asked = render(CHOICES, "letters", first_shots(CHOICES, shots, 2))
+    rendered = render(CHOICES, "letters", first_shots(CHOICES, shots, 2))
     examples = "".join(f"Question: Q{n}?\n A. paint\n B. scattering\nAnswer: B\n\n" for n in range(2))
-    assert asked.prompts[0] == examples + render(CHOICES, "letters").prompts[0]
+    assert rendered.prompts[0] == examples + render(CHOICES, "letters").prompts[0]
     with pytest.raises(ValueError, match="arc_easy/1 needs 4 examples, but the shots hold only 3"):
         first_shots(CHOICES, shots, 4)
 

@@ -35,8 +35,8 @@ def evaluated(tmp_path_factory) -> Artifact:
 
 @pytest.fixture(scope="module")
 def client(evaluated) -> Iterator[Client]:
-    with serving(open_served(evaluated.input("checkpoint"), evaluated.input("tokenizer"), "m")) as found:
-        yield found
+    with serving(open_served(evaluated.input("checkpoint"), evaluated.input("tokenizer"), "m")) as opened:
+        yield opened
 
 
 def run_of(evaluated: Artifact, url: str, out: Path, **fields) -> RemoteRun:
@@ -46,11 +46,11 @@ def run_of(evaluated: Artifact, url: str, out: Path, **fields) -> RemoteRun:
 
 def assert_same_results(evaluated: Artifact, out: Path) -> None:
     """Scores within what float sums in another order change; texts, choices and verdicts to the letter."""
-    expected, found = evaluated.manifest.extra["scores"], json.loads((out / "scores.json").read_text())
+    expected, remote = evaluated.manifest.extra["scores"], json.loads((out / "scores.json").read_text())
     keys = ("task", "metric", "n", "attempted")
-    assert [[score[key] for key in keys] for score in found] == [[score[key] for key in keys] for score in expected]
+    assert [[score[key] for key in keys] for score in remote] == [[score[key] for key in keys] for score in expected]
     for name in ("value", "low", "high"):
-        np.testing.assert_allclose([s[name] for s in found], [s[name] for s in expected], rtol=1e-5)
+        np.testing.assert_allclose([s[name] for s in remote], [s[name] for s in expected], rtol=1e-5)
     theirs, ours = pl.read_parquet(out / "records.parquet"), pl.read_parquet(evaluated.files("records.parquet")[0])
     same = ["task", "item_id", "policy", "prompt_digest", "continuations", "answer", "verdict", "correct"]
     assert theirs.select(same).equals(ours.select(same))
@@ -113,7 +113,7 @@ def test_what_would_be_greedy_over_http_is_greedy_here(evaluated, client, tmp_pa
     starts = [np.arange(3 + n, dtype=np.int32) for n in range(6)]
     made = [client.complete([int(t) for t in start], max_tokens=2, logprobs=1)["choices"][0] for start in starts]
     ids = [[open_id(client, name) for name in choice["logprobs"]["tokens"]] for choice in made]
-    sequences = [np.concatenate([start, said]) for start, said in zip(starts, ids, strict=True)]
+    sequences = [np.concatenate([start, tail]) for start, tail in zip(starts, ids, strict=True)]
     sequences += [np.concatenate([start, [65, 66]]) for start in starts]
     tails = [2] * len(sequences)
     greedy = there.tail_is_greedy(sequences, tails)

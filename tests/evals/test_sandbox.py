@@ -35,15 +35,15 @@ def run(source: str, limits: Limits = SMALL) -> Run:
 
 def left_behind() -> list[str]:
     """Processes of this machine whose command line has the marker."""
-    found = []
+    names = []
     for process in Path("/proc").iterdir():
         if process.name.isdigit() and process.name != str(os.getpid()):
             try:
                 words = (process / "cmdline").read_bytes()
             except (FileNotFoundError, ProcessLookupError):
                 continue
-            found += [process.name] if MARKER.encode() in words else []
-    return found
+            names += [process.name] if MARKER.encode() in words else []
+    return names
 
 
 def test_a_program_that_is_right_passes_with_the_standard_library_and_a_scratch_folder():
@@ -63,9 +63,9 @@ def test_a_program_that_is_right_passes_with_the_standard_library_and_a_scratch_
     ],
 )
 def test_what_does_not_come_to_its_end_does_not_pass(source, detail):
-    found = run(source)
-    assert found.outcome == "failed"
-    assert detail in found.detail
+    result = run(source)
+    assert result.outcome == "failed"
+    assert detail in result.detail
 
 
 @pytest.mark.parametrize(
@@ -92,29 +92,29 @@ def test_a_verdict_that_is_written_stands_however_long_the_tests_take_to_end():
     """They close everything, so that the program ends, and are held up on their own way out."""
     held_up = "import os, time\nleave = os._exit\nos._exit = lambda code: (os.closerange(3, 300), time.sleep(3), leave(code))"
     assert run_program(END, f"assert answer() == 42\n{held_up}", SMALL).passed
-    found = run_program(END, f"{held_up}\nassert answer() == 43", SMALL)
-    assert (found.outcome, "AssertionError" in found.detail) == ("failed", True)
+    result = run_program(END, f"{held_up}\nassert answer() == 43", SMALL)
+    assert (result.outcome, "AssertionError" in result.detail) == ("failed", True)
 
 
 def test_how_a_program_died_is_told_however_long_that_took():
     """It lets go of the connection long before its end: the tests could take that for its end."""
     slow = "import os, signal, time\nos.closerange(3, 300)\ntime.sleep(2)\nos.kill(os.getpid(), signal.SIGKILL)"
-    found = run(slow)
-    assert (found.outcome, "ended by signal 9" in found.detail) == ("failed", True)
+    result = run(slow)
+    assert (result.outcome, "ended by signal 9" in result.detail) == ("failed", True)
 
 
 def test_what_a_program_leaves_behind_does_not_hold_its_tests_up():
     """It has the connection too, and never says anything."""
-    found = run("import os, time\nif os.fork() == 0: time.sleep(600)\nos._exit(0)")
-    assert (found.outcome, "ended before its tests did" in found.detail) == ("failed", True)
+    result = run("import os, time\nif os.fork() == 0: time.sleep(600)\nos._exit(0)")
+    assert (result.outcome, "ended before its tests did" in result.detail) == ("failed", True)
 
 
 def test_a_fork_bomb_ends_with_its_namespace():
     bomb = f"import os, ctypes\nwhile True:\n  try: os.fork()\n  except OSError: pass\n# {MARKER}"
     assert not run(bomb, replace(SMALL, wall_seconds=5.0)).passed
     many = "import os\nn = 0\nfor _ in range(100):\n  if os.fork() == 0:\n    import time; time.sleep(60)\n"
-    found = run(many)
-    assert "Resource temporarily unavailable" in found.detail, "8 processes are allowed"
+    result = run(many)
+    assert "Resource temporarily unavailable" in result.detail, "8 processes are allowed"
 
 
 def test_a_daemon_dies_with_the_program():
@@ -161,8 +161,8 @@ def test_rights_cannot_be_had_again():
         "os.chroot('/tmp')",
         "os.mkdir('/proc/x')",
     ):
-        found = run(f"import os\n{attempt}\nassert os.getuid() != 0")
-        assert found.outcome == "failed", attempt
+        result = run(f"import os\n{attempt}\nassert os.getuid() != 0")
+        assert result.outcome == "failed", attempt
 
 
 def test_the_supervisor_cannot_be_killed_into_a_pass():
@@ -277,10 +277,10 @@ def f(x): return [x, "nothing could be opened"]
 
 @pytest.mark.parametrize("forger", list(FORGERS))
 def test_no_program_forges_its_verdict(forger):
-    found = run_program(FORGERS[forger], "assert abs(f(3)) == 9 and f(4) == 16", SMALL)
-    assert found.outcome == "failed", found.detail
-    assert "could open" not in found.detail
-    assert "calls.py" not in found.detail, "records hold the detail, and no path of a machine"
+    result = run_program(FORGERS[forger], "assert abs(f(3)) == 9 and f(4) == 16", SMALL)
+    assert result.outcome == "failed", result.detail
+    assert "could open" not in result.detail
+    assert "calls.py" not in result.detail, "records hold the detail, and no path of a machine"
 
 
 def test_the_tests_and_what_they_expect_are_nowhere_in_the_program():
@@ -298,8 +298,8 @@ def f(x):
                 except OSError: pass
 mine = "mine_wholly"
 """
-    found = run_program(looking, "unused = 'x3pect3d_value'\nassert set(f(1)) == {b'mine_wholly'}", Limits())
-    assert found.passed or "PermissionError" in found.detail, found.detail
+    result = run_program(looking, "unused = 'x3pect3d_value'\nassert set(f(1)) == {b'mine_wholly'}", Limits())
+    assert result.passed or "PermissionError" in result.detail, result.detail
 
 
 PLAIN = st.recursive(
@@ -316,9 +316,9 @@ def test_plain_data_go_by_value_and_keep_their_kinds(value):
     def refuse(*unknown):
         raise AssertionError(unknown)
 
-    found = decode(json.loads(json.dumps(encode(value, refuse))), refuse)
-    assert found == value
-    assert type(found) is type(value)
+    decoded = decode(json.loads(json.dumps(encode(value, refuse))), refuse)
+    assert decoded == value
+    assert type(decoded) is type(value)
 
 
 def test_tests_call_functions_hold_objects_and_set_their_attributes():
@@ -348,8 +348,8 @@ try:
 except ValueError as error:
     assert str(error) == "no such thing"
 """
-    found = run_program(program, tests, SMALL, {"sum"})
-    assert found.passed, found.detail
+    result = run_program(program, tests, SMALL, {"sum"})
+    assert result.passed, result.detail
     assert not run_program(program, tests, SMALL).passed, "without its name, sum is Python's"
 
 
@@ -376,9 +376,9 @@ def test_tests_that_hold_nothing_are_refused():
     ],
 )
 def test_an_exception_that_ends_loops_is_an_error_of_the_program(program, tests):
-    found = run_program(program, tests, SMALL)
-    assert found.outcome == "failed"
-    assert "RuntimeError" in found.detail
+    result = run_program(program, tests, SMALL)
+    assert result.outcome == "failed"
+    assert "RuntimeError" in result.detail
 
 
 SYSCALL = "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\n"
@@ -394,8 +394,8 @@ SYSCALL = "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\n"
 )
 def test_memory_that_no_process_maps_is_refused(hold, what):
     """A program filled the host's memory through 60 memfds a process, which no resident size counts (red team, D1)."""
-    found = run(SYSCALL + hold)
-    assert found.outcome == "failed", what
+    result = run(SYSCALL + hold)
+    assert result.outcome == "failed", what
 
 
 def test_shared_memory_counts_though_its_pages_are_not_resident():
@@ -415,11 +415,11 @@ def test_the_session_keyring_of_the_operator_is_not_there():
     made = libc.syscall(248, b"user", b"marin-host-key", payload, len(payload), -3)
     if made < 0:
         pytest.skip("this kernel or container has no keyrings, so there is none to reach")
-    found = run(
+    result = run(
         SYSCALL + "assert libc.syscall(250, 10, -3, b'user', b'marin-host-key', 0) < 0\n"
         "assert libc.syscall(248, b'user', b'left-behind', b'NOTE', 4, -3) < 0"
     )
-    assert found.outcome == "passed", found.detail
+    assert result.outcome == "passed", result.detail
     assert libc.syscall(250, 10, -3, b"user", b"left-behind", 0) < 0, "the next program would find it"
 
 
@@ -429,13 +429,13 @@ def test_calls_that_reach_around_the_walls_are_refused(number):
 
 
 def test_a_new_user_namespace_cannot_be_cloned():
-    found = run(SYSCALL + "assert libc.syscall(56, 0x10000000 | 17, 0, 0, 0, 0) == -1\nassert ctypes.get_errno() == 1")
-    assert found.passed, found.detail
+    result = run(SYSCALL + "assert libc.syscall(56, 0x10000000 | 17, 0, 0, 0, 0) == -1\nassert ctypes.get_errno() == 1")
+    assert result.passed, result.detail
 
 
 def test_a_program_cannot_hide_its_memory_from_the_supervisor():
-    found = run(SYSCALL + "assert libc.prctl(4, 0, 0, 0, 0) == -1\nassert libc.prctl(3, 0, 0, 0, 0) in (0, 1)")
-    assert found.passed, found.detail
+    result = run(SYSCALL + "assert libc.prctl(4, 0, 0, 0, 0) == -1\nassert libc.prctl(3, 0, 0, 0, 0) in (0, 1)")
+    assert result.passed, result.detail
 
 
 HOG = """

@@ -83,7 +83,7 @@ def test_an_ending_has_the_tokens_that_it_has_behind_its_prompt() -> None:
     pairs = [("the cat", " sat"), ("the cat", " dog é"), ("cat\n", "sat"), ("the", "  cat")]
     scored = score_continuations(scorer, tokenizer, pairs, START)
     assert [window[1:].tolist() for window in scorer.seen] == [tokenizer.encode("".join(pair)).ids for pair in pairs]
-    assert [found.num_bytes for found in scored if found is not None] == [4, 7, 3, 5]
+    assert [score.num_bytes for score in scored if score is not None] == [4, 7, 3, 5]
 
 
 def test_an_ending_is_read_alone_where_tokens_go_over_the_ends_of_lines() -> None:
@@ -102,12 +102,12 @@ def test_a_model_that_likes_one_letter_is_right_where_that_letter_is(golds: list
     probabilities[ord("b")] = 50.0
     items = [question(i, ("aa", "bb", "cc", "dd"), gold) for i, gold in enumerate(golds)]
     scores, records = evaluate_benchmark(model_of(probabilities), TOKENIZER, START, QUIZ, items, "version", seed=0)
-    found = {score.metric: score for score in scores}
+    by_metric = {score.metric: score for score in scores}
     right = golds.count(1)
     for metric in ("accuracy", "accuracy_per_byte"):
-        assert found[metric].value == right / len(golds)
-        assert (found[metric].low, found[metric].high) == wilson(right, len(golds))
-    assert found["chance"].value == 0.25
+        assert by_metric[metric].value == right / len(golds)
+        assert (by_metric[metric].low, by_metric[metric].high) == wilson(right, len(golds))
+    assert by_metric["chance"].value == 0.25
     assert [record.correct for record in records] == [gold == 1 for gold in golds]
     assert {json.loads(record.outputs)["choice"] for record in records} == {1}
 

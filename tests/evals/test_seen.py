@@ -29,10 +29,10 @@ def test_reads_are_the_rows_that_hold_the_document(
         for at in range(steps):
             for row, tokens in enumerate(order.batch(at * BATCH_SIZE, BATCH_SIZE)):
                 wanted |= {(leg, ended.name, doc.id, at, row, n) for doc in docs if (n := int(np.sum(tokens == doc.number)))}
-    found = document_reads(checkpoint, [doc.id for doc in docs])
-    rows = found.select("leg", "checkpoint", "id", "step", "row", "tokens").iter_rows()
+    reads = document_reads(checkpoint, [doc.id for doc in docs])
+    rows = reads.select("leg", "checkpoint", "id", "step", "row", "tokens").iter_rows()
     assert set(rows) == wanted
-    assert found.schema == pl.Schema(READS_SCHEMA)
+    assert reads.schema == pl.Schema(READS_SCHEMA)
 
 
 def test_an_item_is_told_with_its_documents_and_what_they_are(tmp_path: Path) -> None:

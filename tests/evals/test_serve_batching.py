@@ -44,13 +44,13 @@ def scheduling(settings: EngineSettings = SETTINGS, max_waiting: int = 1024) -> 
 
 def answers(scheduler: Scheduler, asks: list[GenerationRequest]) -> list[list[Delta]]:
     """Submit together and wait for the ends."""
-    found: list[list[Delta]] = [[] for _ in asks]
+    deltas: list[list[Delta]] = [[] for _ in asks]
     left, ended = [len(asks)], threading.Event()
 
     def taker(index: int):
         def take(delta: Delta | BaseException) -> None:
             assert isinstance(delta, Delta), delta
-            found[index].append(replace(delta, reused_tokens=0))
+            deltas[index].append(replace(delta, reused_tokens=0))
             left[0] -= delta.finish is not None
             if not left[0]:
                 ended.set()
@@ -59,7 +59,7 @@ def answers(scheduler: Scheduler, asks: list[GenerationRequest]) -> list[list[De
 
     scheduler.submit(asks, taker)
     assert ended.wait(120)
-    return found
+    return deltas
 
 
 @st.composite
@@ -158,9 +158,9 @@ def test_a_cancelled_sequence_gives_its_row_to_the_next(busy) -> None:
 
 def test_a_prefix_is_computed_once_and_counted(lonely) -> None:
     with scheduling() as scheduler:
-        asked = [GenerationRequest((*SHARED, last), 4, GREEDY, seed=0) for last in (1, 2)]
-        found = [answers(scheduler, [ask])[0] for ask in asked]
-        assert found == [answers(lonely, [ask])[0] for ask in asked]
+        requests = [GenerationRequest((*SHARED, last), 4, GREEDY, seed=0) for last in (1, 2)]
+        alone = [answers(scheduler, [ask])[0] for ask in requests]
+        assert alone == [answers(lonely, [ask])[0] for ask in requests]
         full_blocks = len(SHARED) // SETTINGS.block_tokens * SETTINGS.block_tokens
         assert f"serve_prompt_tokens_reused_total {float(full_blocks)}".encode() in scheduler.metrics.text()
 
@@ -190,12 +190,12 @@ def test_more_than_may_wait_are_refused_together_and_a_stopped_scheduler_says_so
 
 def test_a_fault_of_a_step_reaches_everyone_and_is_told_as_that_of_the_sequence_it_was_at(caplog) -> None:
     with scheduling() as scheduler:
-        told: dict[int, Delta | BaseException] = {}
+        received: dict[int, Delta | BaseException] = {}
         faults: list[BaseException] = []
         ended = threading.Event()
 
         def taker(index: int):
-            return lambda delta: told.__setitem__(index, delta)
+            return lambda delta: received.__setitem__(index, delta)
 
         def end(fault: BaseException) -> None:
             faults.append(fault)
@@ -206,8 +206,8 @@ def test_a_fault_of_a_step_reaches_everyone_and_is_told_as_that_of_the_sequence_
         broken = GenerationRequest((START + 1,), 1, GREEDY, seed=0, stops=None)  # type: ignore[arg-type]
         scheduler.submit([fine, broken, *[fine] * 4], taker)
         assert ended.wait(120)
-        assert [type(told[i]) for i in range(6)] == [StoppedError, FaultError] + [StoppedError] * 4
-        assert "the scheduler failed: TypeError" in str(told[0]) and isinstance(faults[0], TypeError)
+        assert [type(received[i]) for i in range(6)] == [StoppedError, FaultError] + [StoppedError] * 4
+        assert "the scheduler failed: TypeError" in str(received[0]) and isinstance(faults[0], TypeError)
         scheduler.thread.join()
         assert not scheduler.alive
         assert "the scheduler stopped" in caplog.text

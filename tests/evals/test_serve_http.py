@@ -63,13 +63,13 @@ def client(served) -> Iterator[Client]:
 
 def assert_equals_scorer(choice: dict, tokens: list[int], checkpoint: Artifact) -> None:
     """Prompt tokens plus exactly one generated, the first null: what lm-eval adds up."""
-    found = choice["logprobs"]["token_logprobs"]
-    assert found[0] is None and len(found) == len(tokens) + 1
+    log_probs = choice["logprobs"]["token_logprobs"]
+    assert log_probs[0] is None and len(log_probs) == len(tokens) + 1
     if len(tokens) > 1:
         (nats,) = load_scorer(checkpoint).token_nll([np.array(tokens)])
-        np.testing.assert_allclose(np.array(found[1:-1]), -nats, atol=1e-4)
+        np.testing.assert_allclose(np.array(log_probs[1:-1]), -nats, atol=1e-4)
     assert choice["logprobs"]["top_logprobs"][0] is None
-    for log_prob, top in zip(found[1:], choice["logprobs"]["top_logprobs"][1:], strict=True):
+    for log_prob, top in zip(log_probs[1:], choice["logprobs"]["top_logprobs"][1:], strict=True):
         assert log_prob in top.values() and max(top.values()) >= log_prob
 
 
@@ -304,8 +304,8 @@ def test_an_answer_says_which_bytes_gave_it(client, checkpoint, served, tmp_path
     (card,) = client.get("/v1/models").json["data"]
     answer = client.post("/v1/completions", {"model": client.model, "prompt": "a", "max_tokens": 1})
     *events, _ = client.complete("a", max_tokens=2, stream=True)
-    told = [card["data_version"], answer.json["system_fingerprint"], answer.headers["x-model-version"]]
-    assert {*told, *(event["system_fingerprint"] for event in events)} == {served.weights.fingerprint}
+    versions = [card["data_version"], answer.json["system_fingerprint"], answer.headers["x-model-version"]]
+    assert {*versions, *(event["system_fingerprint"] for event in events)} == {served.weights.fingerprint}
     assert (
         answer.json["weights_version"] == {"digest": checkpoint.data_version, "step": RUN.num_steps} == card["weights_version"]
     )
@@ -409,14 +409,14 @@ def test_a_folder_in_hugging_faces_form_answers_as_its_checkpoint(checkpoint, se
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [START, 0]}))
     (tmp_path / "tokenizer.json").write_text(served.tokenizer.to_str())
     (tmp_path / "chat_template.jinja").write_text(TRAINING_TEMPLATE)
-    found = open_model(tmp_path, None, "half")
-    assert found.end_tokens == {START, 0} and found.start_token == START
+    opened = open_model(tmp_path, None, "half")
+    assert opened.end_tokens == {START, 0} and opened.start_token == START
     rounded = replace(served, model=jax.tree.map(lambda a: a.astype(jnp.bfloat16).astype(jnp.float32), served.model))
-    with serving(found) as client, serving(rounded) as ours:
+    with serving(opened) as client, serving(rounded) as ours:
         fields = {"prompt": PROMPTS[0], "max_tokens": 12, "logprobs": 2, "echo": True}
         assert client.complete(**fields)["choices"] == ours.complete(**fields)["choices"]
-        said = [{"role": "user", "content": "é<"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]
-        body = {"model": "half", "messages": said, "max_tokens": 1, "temperature": 0}
+        messages = [{"role": "user", "content": "é<"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]
+        body = {"model": "half", "messages": messages, "max_tokens": 1, "temperature": 0}
         rendered = [*'user: "é<"b'.encode(), *b'user: "c">']
         assert client.post("/v1/chat/completions", body).json["usage"]["prompt_tokens"] == len(rendered)
     (tmp_path / "generation_config.json").unlink()
@@ -465,8 +465,8 @@ def test_of_several_chat_templates_the_default_one_is_taken(tmp_path) -> None:
     named = [{"name": "tool_use", "template": "no"}, {"name": "default", "template": "yes"}]
     for templates, expected in ((named, "yes"), ("one", "one"), (named[:1], None), (None, None)):
         (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": templates}))
-        found = find_chat_template(tmp_path)
-        assert (None if found is None else found.source) == expected
+        template = find_chat_template(tmp_path)
+        assert (None if template is None else template.source) == expected
 
 
 def test_a_model_whose_tokens_are_words_with_their_space_speaks_with_spaces() -> None:
@@ -475,8 +475,8 @@ def test_a_model_whose_tokens_are_words_with_their_space_speaks_with_spaces() ->
         fields = {"max_tokens": 30, "temperature": 1.0, "seed": 3, "logprobs": 1}
         ids = tokenizer.encode("the cat").ids
         alone, echoed = (client.complete("the cat", echo=echo, **fields)["choices"][0] for echo in (False, True))
-        said = [ids_of(tokenizer, name) for name in alone["logprobs"]["tokens"]]
-        assert echoed["text"] == tokenizer.decode([*ids, *said]) == "the cat" + alone["text"]
+        spoken = [ids_of(tokenizer, name) for name in alone["logprobs"]["tokens"]]
+        assert echoed["text"] == tokenizer.decode([*ids, *spoken]) == "the cat" + alone["text"]
         for choice, first in ((alone, 0), (echoed, 1)):  # a text's own first token has lost its space
             for name, offset in [*zip(*(choice["logprobs"][key] for key in ("tokens", "text_offset")), strict=True)][first:]:
                 assert name in ("<unk>", "<s>", "</s>") or choice["text"][offset:].startswith(name)
@@ -487,8 +487,8 @@ def test_a_model_whose_tokens_are_words_with_their_space_speaks_with_spaces() ->
 def ids_of(tokenizer: Tokenizer, name: str) -> int:
     if name.startswith("token_id:"):
         return int(name.removeprefix("token_id:"))
-    found = [number for number in range(tokenizer.get_vocab_size()) if token_text(tokenizer, number) == name]
-    return found[0]
+    numbers = [number for number in range(tokenizer.get_vocab_size()) if token_text(tokenizer, number) == name]
+    return numbers[0]
 
 
 def test_a_key_is_asked_for_where_there_is_one_and_an_open_address_needs_one(served) -> None:
@@ -522,8 +522,8 @@ def test_the_command_serves_a_folder_until_it_is_told_to_stop(checkpoint) -> Non
     with subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
-            said = next(line for line in process.stderr if " on http://127.0.0.1:" in line)
-            port = int(re.search(r"http://127\.0\.0\.1:(\d+)", said)[1])  # type: ignore[index]
+            first_line = next(line for line in process.stderr if " on http://127.0.0.1:" in line)
+            port = int(re.search(r"http://127\.0\.0\.1:(\d+)", first_line)[1])  # type: ignore[index]
             client = Client(port, "m")
             while "ok" not in client.get("/health").text:
                 assert process.poll() is None

@@ -45,11 +45,11 @@ def test_words_keep_their_spaces_where_a_decoder_drops_that_of_a_texts_first_tok
 @given(st.text(alphabet="the cat é“", min_size=1, max_size=20), st.text(alphabet="the cat é“", max_size=20))
 @example("the cat", " sat")
 @example("é", "")
-def test_what_is_said_behind_a_prompt_goes_on_from_it(prompt: str, said: str) -> None:
-    ids, whole = SPACED.encode(prompt).ids, SPACED.encode(prompt + said).ids
+def test_what_is_said_behind_a_prompt_goes_on_from_it(prompt: str, continuation: str) -> None:
+    ids, whole = SPACED.encode(prompt).ids, SPACED.encode(prompt + continuation).ids
     assume(whole[: len(ids)] == ids)
     stream = TextStream(SPACED, ids)
-    assert "".join([*map(stream.push, whole[len(ids) :]), stream.flush()]) == said
+    assert "".join([*map(stream.push, whole[len(ids) :]), stream.flush()]) == continuation
 
 
 def before_first_stop(text: str, stops: list[str]) -> tuple[str, bool]:
@@ -263,8 +263,8 @@ def test_prompts_of_every_form_become_a_tuple_and_neutral_fields_pass() -> None:
 
 def test_parts_of_a_message_that_are_texts_are_lines_of_one() -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
-    asked = parse(ChatRequest, json.dumps({"model": "m", "messages": [{"role": "user", "content": parts}]}).encode())
-    assert asked.messages[0].content == "a\nb"
+    request = parse(ChatRequest, json.dumps({"model": "m", "messages": [{"role": "user", "content": parts}]}).encode())
+    assert request.messages[0].content == "a\nb"
 
 
 @pytest.mark.parametrize("form", [CompletionRequest, ChatRequest])

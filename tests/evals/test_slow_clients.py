@@ -32,9 +32,9 @@ def client() -> Iterator[Client]:
 
 
 def connected(client: Client, sent: bytes) -> socket.socket:
-    found = socket.create_connection((LOOPBACK, client.port))
-    found.sendall(sent)
-    return found
+    connection = socket.create_connection((LOOPBACK, client.port))
+    connection.sendall(sent)
+    return connection
 
 
 def is_closed(connection: socket.socket) -> bool:

@@ -38,17 +38,17 @@ def test_counts_that_are_no_share_are_refused(counts):
 def test_less_than_nine_tenths_graded_is_incomplete():
     assert not is_incomplete(90, 100)
     assert is_incomplete(89, 100)
-    told = [graded_of(n, 1000) for n in (1000, 900, 899)]
-    assert told == ["1,000", "900 of 1,000", "899 of 1,000, incomplete"]
+    labels = [graded_of(n, 1000) for n in (1000, 900, 899)]
+    assert labels == ["1,000", "900 of 1,000", "899 of 1,000, incomplete"]
 
 
 def test_a_comparison_of_verdicts_is_mcnemars():
     before, after = [1, 1, 0, 0, 0, 0, 0, 1, 1, 1], [1, 1, 1, 1, 1, 1, 1, 1, 1, 0]
-    found = compare_paired(before, after, 0, higher_is_better=True)
-    assert (found.wins, found.losses, found.num_items) == (5, 1, 10)
+    comparison = compare_paired(before, after, 0, higher_is_better=True)
+    assert (comparison.wins, comparison.losses, comparison.num_items) == (5, 1, 10)
     exact = 2 * sum(math.comb(6, k) for k in (0, 1)) / 2**6
-    assert found.p_value == pytest.approx(exact)
-    assert found.difference == pytest.approx(0.4)
+    assert comparison.p_value == pytest.approx(exact)
+    assert comparison.difference == pytest.approx(0.4)
 
 
 @given(st.integers(0, 3_000), st.integers(0, 3_000))
@@ -62,9 +62,9 @@ def test_the_sign_test_is_scipys(wins: int, losses: int) -> None:
 
 
 def test_lower_bits_are_a_win_and_the_difference_keeps_its_sign():
-    found = compare_paired([2.0, 2.0, 3.0], [1.0, 1.5, 3.5], 0, higher_is_better=False)
-    assert (found.wins, found.losses) == (2, 1)
-    assert found.difference < 0
+    comparison = compare_paired([2.0, 2.0, 3.0], [1.0, 1.5, 3.5], 0, higher_is_better=False)
+    assert (comparison.wins, comparison.losses) == (2, 1)
+    assert comparison.difference < 0
 
 
 def test_intervals_of_equal_models_hold_zero_nineteen_times_in_twenty():

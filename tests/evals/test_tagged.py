@@ -16,7 +16,7 @@ DOCUMENTS = st.builds(Measured, st.sampled_from(LEAVES), st.floats(0.5, 900), st
 
 @given(st.lists(DOCUMENTS, min_size=1, max_size=12))
 def test_every_tag_has_the_ratio_of_its_sums_and_the_mean_of_its_leaves(documents):
-    found = {(s.task, s.metric): s for s in tag_scores("t", documents, seed=0)}
+    by_name = {(s.task, s.metric): s for s in tag_scores("t", documents, seed=0)}
 
     def micro(tag: str) -> float:
         below = [d for d in documents if f"{d.tag}/".startswith(tag)]
@@ -26,14 +26,14 @@ def test_every_tag_has_the_ratio_of_its_sums_and_the_mean_of_its_leaves(document
     tags = {"/".join(leaf.split("/")[:depth]) for leaf in leaves for depth in range(1, len(leaf.split("/")) + 1)}
     for tag in tags:
         below = [leaf for leaf in leaves if f"{leaf}/".startswith(f"{tag}/")]
-        assert found.pop((f"t/{tag}", "bits_per_byte")).value == pytest.approx(micro(f"{tag}/"))
+        assert by_name.pop((f"t/{tag}", "bits_per_byte")).value == pytest.approx(micro(f"{tag}/"))
         if len(below) > 1:
-            macro = found.pop((f"t/{tag}", "macro_bits_per_byte"))
+            macro = by_name.pop((f"t/{tag}", "macro_bits_per_byte"))
             assert (macro.value, macro.n) == (pytest.approx(np.mean([micro(f"{leaf}/") for leaf in below])), len(below))
-    assert found.pop(("t", "micro_bits_per_byte")).value == pytest.approx(micro(""))
-    whole = found.pop(("t", "macro_bits_per_byte"))
+    assert by_name.pop(("t", "micro_bits_per_byte")).value == pytest.approx(micro(""))
+    whole = by_name.pop(("t", "macro_bits_per_byte"))
     assert (whole.value, whole.n) == (pytest.approx(np.mean([micro(f"{leaf}/") for leaf in leaves])), len(leaves))
-    assert not found  # an empty leaf is no score and no part of a mean
+    assert not by_name  # an empty leaf is no score and no part of a mean
 
 
 def test_a_tag_is_a_leaf_or_above_leaves_never_both():

@@ -62,7 +62,7 @@ class World:
     before: int = 0
     """Sequences of the order that the run does not read: another one did."""
 
-    def found(self, **selection: object) -> TakedownScope:
+    def scope(self, **selection: object) -> TakedownScope:
         return find_holders(self.store, lineage_tables(self.store), Selection(**selection))  # pyrefly: ignore
 
 
@@ -155,10 +155,10 @@ def test_holders_and_steps_are_those_of_reading_everything(
 ) -> None:
     lab = world(tmp_path_factory.mktemp("lab"), (a, b), phases, before)
     chosen = data.draw(st.sets(st.sampled_from([*a.ids(), *b.ids()]), min_size=1, max_size=3))
-    found = lab.found(documents=tuple(sorted(chosen)))
+    scope = lab.scope(documents=tuple(sorted(chosen)))
     counts = {
         (h.role, h.artifact.spec.partition): h.num_selected
-        for h in found.holders
+        for h in scope.holders
         if h.role in ("normalized", "corpus", "cache")
     }
     wanted = {}
@@ -172,18 +172,18 @@ def test_holders_and_steps_are_those_of_reading_everything(
         wanted |= {(role, component.name): len(held) for role, held in here.items() if held}
     assert counts == wanted
     in_caches = any(role == "cache" for role, _ in wanted)
-    assert [h.role for h in found.holders].count("mixture") == int(in_caches)
-    steps = {h.artifact.spec.config["step"]: set(h.steps) for h in found.holders if h.role == "checkpoint"}
+    assert [h.role for h in scope.holders].count("mixture") == int(in_caches)
+    steps = {h.artifact.spec.config["step"]: set(h.steps) for h in scope.holders if h.role == "checkpoint"}
     assert steps == ({step: scanned(lab, chosen, step) for step in SAVED} if in_caches else {})
-    check_plans(lab, found, chosen)
+    check_plans(lab, scope, chosen)
 
 
-def check_plans(lab: World, found: TakedownScope, chosen: set[str]) -> None:
+def check_plans(lab: World, scope: TakedownScope, chosen: set[str]) -> None:
     """Every plan starts clean, as late as it can, at the cost that the steps have."""
-    plans = plan_takedown(found)
+    plans = plan_takedown(scope)
     per_sequence = MODEL.training_flops_per_token(SEQ_LEN) * SEQ_LEN
     flops = []
-    for holder in (h for h in found.holders if h.role == "checkpoint"):
+    for holder in (h for h in scope.holders if h.role == "checkpoint"):
         last = holder.artifact.spec.config["step"]
         step = plans.each[holder.artifact.spec.address].steps[-1]
         seen = scanned(lab, chosen, last)
@@ -199,7 +199,7 @@ def check_plans(lab: World, found: TakedownScope, chosen: set[str]) -> None:
             flops.append(step.flops)
     assert plans.whole.flops == pytest.approx(max(flops, default=0.0))
     addresses = [step.address for step in plans.whole.steps]
-    assert sorted(set(addresses)) == sorted(addresses) == sorted(h.artifact.spec.address for h in found.holders)
+    assert sorted(set(addresses)) == sorted(addresses) == sorted(h.artifact.spec.address for h in scope.holders)
 
 
 A = Component("a", (20, 30, 12), licence="PSF-2.0")
@@ -214,11 +214,11 @@ def test_a_source_is_all_of_its_documents(
 ) -> None:
     """The component's steps by one pass over the order are those of asking for every document of it."""
     lab = world(tmp_path_factory.mktemp("lab"), (A, B), phases, before)
-    found = lab.found(source="b")
-    assert {(h.role, h.artifact.spec.partition) for h in found.holders if h.role not in ("mixture", "checkpoint")} == {
+    scope = lab.scope(source="b")
+    assert {(h.role, h.artifact.spec.partition) for h in scope.holders if h.role not in ("mixture", "checkpoint")} == {
         (role, "b") for role in ("raw", "normalized", "corpus", "cache")
     }
-    for holder in (h for h in found.holders if h.role == "checkpoint"):
+    for holder in (h for h in scope.holders if h.role == "checkpoint"):
         assert set(holder.steps) == scanned(lab, set(B.ids()), holder.artifact.spec.config["step"])
 
 
@@ -245,12 +245,12 @@ def test_a_run_that_started_from_one_that_read_it_is_trained_again_too(tmp_path:
         started[partition] = checkpoint.artifact
     for checkpoint in started.values():
         commit_clock(checkpoint, "2001-01-01T00:00:00+00:00")  # of the machine that wrote it: years behind
-    found = lab.found(documents=(document,))
+    scope = lab.scope(documents=(document,))
     dirty = started["from-step-8"].spec.address
-    inherited = {h.artifact.spec.address: h.inherited for h in found.holders if h.inherited is not None}
+    inherited = {h.artifact.spec.address: h.inherited for h in scope.holders if h.inherited is not None}
     assert inherited == {dirty: lab.checkpoints[1].spec.address}
-    assert started["from-step-4"].spec.address not in {h.artifact.spec.address for h in found.holders}
-    steps = plan_takedown(found).each[dirty].steps
+    assert started["from-step-4"].spec.address not in {h.artifact.spec.address for h in scope.holders}
+    steps = plan_takedown(scope).each[dirty].steps
     assert [(s.action, s.address) for s in steps][-2:] == [("train", lab.checkpoints[1].spec.address), ("train", dirty)]
     assert steps[-1].start == f"step 0, from {lab.checkpoints[1].spec.address} made clean"
 
@@ -272,20 +272,20 @@ def test_what_was_published_of_a_run_that_read_it_is_withdrawn_and_made_again(tm
             (out.folder / "model.safetensors").write_bytes(b"w")
         exports.append(out.artifact.spec.address)
     document = A.ids()[A.trained()[0]]
-    found = lab.found(documents=(document,))
-    held = {h.artifact.spec.address: h for h in found.holders}
+    scope = lab.scope(documents=(document,))
+    held = {h.artifact.spec.address: h for h in scope.holders}
     read = [bool(scanned(lab, {document}, step)) for step in SAVED]
     assert any(read) and [address in held for address in exports] == read
     last = exports[-1]
     assert held[last].steps == held[lab.checkpoints[-1].spec.address].steps
-    plan = plan_takedown(found).each[last].steps
+    plan = plan_takedown(scope).each[last].steps
     assert [step.action for step in plan[-2:]] == ["train", "rebuild"] and plan[-1].address == last
     assert "withdraw" in plan[-1].start
 
 
 def test_a_source_that_goes_whole_is_deleted_and_the_mixture_made_without_it(tmp_path: Path) -> None:
     lab = world(tmp_path, (A, B), BOTH)
-    plan = plan_takedown(lab.found(source="b")).whole
+    plan = plan_takedown(lab.scope(source="b")).whole
     actions = {(step.stage, step.action) for step in plan.steps}
     deleted = {("datakit.raw", "delete"), ("datakit.normalize", "delete"), ("datakit.corpus", "delete")}
     assert actions == deleted | {
@@ -301,23 +301,23 @@ def test_a_source_that_goes_whole_is_deleted_and_the_mixture_made_without_it(tmp
 def test_a_licence_is_an_expression_and_one_that_does_not_tell_is_unknown(tmp_path: Path) -> None:
     """`PSF` in the middle of a text is no licence, and a licence in free text is neither found nor ruled out."""
     lab = world(tmp_path, (A, B), BOTH)
-    found = lab.found(licence="psf-2.0")
-    assert {h.artifact.spec.partition for h in found.holders if h.role == "cache"} == {"a"}
-    assert {h.artifact.spec.partition for h in lab.found(licence="MIT OR PSF-2.0").holders if h.role == "cache"} == {"a"}
-    other = lab.found(licence="MIT")
+    by_licence = lab.scope(licence="psf-2.0")
+    assert {h.artifact.spec.partition for h in by_licence.holders if h.role == "cache"} == {"a"}
+    assert {h.artifact.spec.partition for h in lab.scope(licence="MIT OR PSF-2.0").holders if h.role == "cache"} == {"a"}
+    other = lab.scope(licence="MIT")
     assert other.holders == ()
-    for scope in (found, other):
+    for scope in (by_licence, other):
         assert any("'public domain', which is no SPDX expression" in why for _, why in scope.unknown)
     with pytest.raises(ValueError, match="licence 'GPL' is no SPDX expression"):
-        lab.found(licence="GPL")
+        lab.scope(licence="GPL")
 
 
 def test_the_same_text_in_two_sources_is_found_in_both(tmp_path: Path) -> None:
     lab = world(tmp_path, (replace(A, shared=1), B), BOTH)
-    found = lab.found(documents=(A.ids()[0] if A.shared else B.ids()[0],))
-    assert {h.artifact.spec.partition for h in found.holders if h.role == "cache"} == {"a", "b"}
-    assert next(h for h in found.holders if h.role == "mixture").components == ("a", "b")
-    assert missing_features(plan_takedown(found).whole)[0].startswith("'rebuild' of a corpus")
+    scope = lab.scope(documents=(A.ids()[0] if A.shared else B.ids()[0],))
+    assert {h.artifact.spec.partition for h in scope.holders if h.role == "cache"} == {"a", "b"}
+    assert next(h for h in scope.holders if h.role == "mixture").components == ("a", "b")
+    assert missing_features(plan_takedown(scope).whole)[0].startswith("'rebuild' of a corpus")
 
 
 def test_what_cannot_be_known_is_said(tmp_path: Path) -> None:
@@ -326,11 +326,11 @@ def test_what_cannot_be_known_is_said(tmp_path: Path) -> None:
     by_key = {(a.spec.key[0], a.spec.partition): a for a in lab.store.artifacts()}
     lab.store.delete(by_key["raw", "a"])
     lab.store.delete(by_key["cache", "b"])
-    found = lab.found(licence="PSF-2.0")
-    told = " ".join(f"{address}: {why}" for address, why in found.unknown)
-    assert "normalized/a" in told and "raw that it was made from is gone" in told
-    assert "mixture" in told and "its cache cache/b" in told
-    document = lab.found(documents=(A.ids()[0],))
+    scope = lab.scope(licence="PSF-2.0")
+    reasons = " ".join(f"{address}: {why}" for address, why in scope.unknown)
+    assert "normalized/a" in reasons and "raw that it was made from is gone" in reasons
+    assert "mixture" in reasons and "its cache cache/b" in reasons
+    document = lab.scope(documents=(A.ids()[0],))
     assert sum("data order cannot be opened" in why for _, why in document.unknown) == len(SAVED)
     assert {h.role for h in document.holders} == {"normalized", "corpus", "cache", "mixture"}
 

@@ -28,7 +28,7 @@ def prompts(item: Item, style: str, shots: list[Item], number: int) -> list[obje
 
 
 def test_every_task_is_asked_and_judged_as_before() -> None:
-    found = digests(
+    current = digests(
         Interface(
             prompts=prompts,
             gold_answer=gold_answer,
@@ -42,5 +42,5 @@ def test_every_task_is_asked_and_judged_as_before() -> None:
         )
     )
     expected = json.loads(GOLDEN.read_text())
-    assert {key for key in expected if found.get(key) != expected[key]} == set()
-    assert found.keys() == expected.keys()
+    assert {key for key in expected if current.get(key) != expected[key]} == set()
+    assert current.keys() == expected.keys()

@@ -74,17 +74,17 @@ def heldout_cache(root: Path, corpus: Node = CORPUS) -> tuple[Artifact, Artifact
 
 def test_only_what_the_assistant_says_in_held_out_conversations_counts(tmp_path):
     cache, tokenizer = heldout_cache(tmp_path)
-    found = read_trajectories((cache,), tokenizer, TASK.max_items)
-    assert len(found) == len(TALKS["heldout"])
+    conversations = read_trajectories((cache,), tokenizer, TASK.max_items)
+    assert len(conversations) == len(TALKS["heldout"])
     opened = byte_tokenizer()
     opened.add_special_tokens(["<|endoftext|>", "<|end|>"])
-    scores, records = evaluate_trajectories(UnigramScorer(NATS), opened, START, TASK, found, "version", seed=0)
+    scores, records = evaluate_trajectories(UnigramScorer(NATS), opened, START, TASK, conversations, "version", seed=0)
     values = {score.metric: score.value for score in scores}
-    said = [b"because", b"no"]
-    nats = sum(NATS[byte] for turn in said for byte in turn) + len(said) * NATS[257]  # each turn with its end
-    assert values["weighted_loss_nats_per_token"] == pytest.approx(nats / (sum(map(len, said)) + len(said)), rel=1e-5)
-    assert values["weighted_bits_per_byte"] == pytest.approx(nats / sum(map(len, said)) / math.log(2), rel=1e-5)
-    everything = np.concatenate([each.tokens for each in found])
+    turns = [b"because", b"no"]
+    nats = sum(NATS[byte] for turn in turns for byte in turn) + len(turns) * NATS[257]  # each turn with its end
+    assert values["weighted_loss_nats_per_token"] == pytest.approx(nats / (sum(map(len, turns)) + len(turns)), rel=1e-5)
+    assert values["weighted_bits_per_byte"] == pytest.approx(nats / sum(map(len, turns)) / math.log(2), rel=1e-5)
+    everything = np.concatenate([each.tokens for each in conversations])
     assert values["loss_nats_per_token"] == pytest.approx(NATS[everything].mean(), rel=1e-5)
     assert len(records) == 2 and all(json.loads(r.outputs)["weight"] in (3.0, 8.0) for r in records)
     assert len(read_trajectories((cache,), tokenizer, 1)) == 1

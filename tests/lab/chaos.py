@@ -58,7 +58,7 @@ class Strike:
     moment: str
     saved: int
     hosts: int
-    told: str
+    description: str
 
 
 def strikes(world: World, count: int) -> Iterator[Strike]:
@@ -78,7 +78,9 @@ def strikes(world: World, count: int) -> Iterator[Strike]:
             raise RuntimeError(f"the run ended after {number - 1} of {count} strikes; give it more --steps")
         before, hosts, seconds = newest(world), len(world.pods()), time.monotonic() - began
         strike = Strike(name, seconds, moment, before, hosts, VICTIMS[name](world))
-        log.warning("strike %d of %d after %.0f s: %s, %s; saved so far: %d", number, count, seconds, name, strike.told, before)
+        log.warning(
+            "strike %d of %d after %.0f s: %s, %s; saved so far: %d", number, count, seconds, name, strike.description, before
+        )
         yield strike
 
 
@@ -95,9 +97,9 @@ def person(world: World) -> None:
                 world.launches += 1
                 world.dagster.launch(TRAIN, {"launch": str(world.launches)})
         except Exception as error:  # the servers that it asks are being killed; the next look asks again
-            said = getattr(error, "stderr", b"").decode().strip()
-            world.unanswered[f"person: {unnumbered(said.rpartition('\n')[2] or repr(error))}"] += 1
-            log.warning("a launch failed: %s", said[-1000:] or error)
+            message = getattr(error, "stderr", b"").decode().strip()
+            world.unanswered[f"person: {unnumbered(message.rpartition('\n')[2] or repr(error))}"] += 1
+            log.warning("a launch failed: %s", message[-1000:] or error)
 
 
 def witness(world: World) -> None:
@@ -156,7 +158,7 @@ def run_chaos(folder: Path, *, count: int, seed: int, steps: int) -> tuple[list[
         seconds = time.monotonic() - began
         _until(lambda: len(reported(world)) == len(run.spec.saved_steps()), "the sensor has reported every checkpoint")
         ended = Ended(
-            wanted=versions(run, plain), found=versions(run, world.store), jobsets=dict(world.jobsets),
+            wanted=versions(run, plain), versions=versions(run, world.store), jobsets=dict(world.jobsets),
             pods=list(world.lab.kubelet.history), logs=[pod.log_lines("", 0) or [] for pod in world.lab.kubelet.history],
             reported=reported(world),
             launches=world.launches, unanswered=dict(world.unanswered),
@@ -204,7 +206,7 @@ def strikes_table(hit: list[Strike]) -> Table:
         table.add_column(name)
     for number, one in enumerate(hit, start=1):
         table.add_row(
-            str(number), f"{one.seconds:.0f} s", one.victim, one.told, one.moment, str(one.hosts), f"step {one.saved}"
+            str(number), f"{one.seconds:.0f} s", one.victim, one.description, one.moment, str(one.hosts), f"step {one.saved}"
         )
     return table
 

@@ -23,7 +23,7 @@ class Ended:
 
     wanted: dict[int, str]
     """Data versions of the undisturbed run's checkpoints, by step."""
-    found: dict[int, str]
+    versions: dict[int, str]
     jobsets: dict[str, int]
     """Attempt of every job that was ever seen, by uid."""
     pods: list[PodProcess]
@@ -39,11 +39,11 @@ class Ended:
         table = Table(title="what came of it", title_style="bold", pad_edge=False, show_header=False)
         for name in ("what", "number"):
             table.add_column(name)
-        equal = sum(self.found.get(step) == version for step, version in self.wanted.items())
+        equal = sum(self.versions.get(step) == version for step, version in self.wanted.items())
         started = sum(len(pod.lived) > 0 for pod in self.pods)
         rows = {
             "checkpoints equal to the undisturbed run's": f"{equal} of {len(self.wanted)}",
-            "data version of the last": f"{self.found[max(self.found)]} (undisturbed {self.wanted[max(self.wanted)]})",
+            "data version of the last": f"{self.versions[max(self.versions)]} (undisturbed {self.wanted[max(self.wanted)]})",
             "attempts, each one JobSet": f"{len(set(self.jobsets.values()))}, {len(self.jobsets)} JobSets",
             "processes of hosts started": str(started),
             "starts that resumed, lost saves": f"{len(resumes(self.logs))}, {len(lost_saves(self.logs))}",
@@ -59,7 +59,7 @@ class Ended:
 
 def broken(ended: Ended) -> list[str]:
     """Promises that were not kept."""
-    steps = [step for step, version in ended.wanted.items() if ended.found.get(step) != version]
+    steps = [step for step, version in ended.wanted.items() if ended.versions.get(step) != version]
     wrong = [f"the checkpoint of step {step} is not the undisturbed run's" for step in steps]
     wrong += [f"step {step} was saved, and a later start went on from step {at}" for step, at in lost_saves(ended.logs)]
     wrong += [f"{one} and {other} ran at the same time" for one, other in at_once(ended.pods)]
@@ -90,12 +90,12 @@ def resumes(logs: list[list[bytes]]) -> list[tuple[str, int]]:
 def lost_saves(logs: list[list[bytes]]) -> list[tuple[int, int]]:
     """Saves that a process spoke of and a later start did not go on from: (saved, went on from)."""
     saved = [(match[1], int(match[2])) for match in _matches(SAVED, logs)]
-    found = []
+    lost = []
     for moment, at in resumes(logs):
         newest = max((step for when, step in saved if when < moment), default=0)
         if newest > at:
-            found.append((newest, at))
-    return found
+            lost.append((newest, at))
+    return lost
 
 
 def saved_steps(kubelet: Kubelet) -> list[int]:

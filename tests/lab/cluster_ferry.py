@@ -61,10 +61,10 @@ def compared(local: Store, cluster: Store, day: str) -> list[Compared]:
     ferry = smoke_ferry()
     report = resolve(local, recipe.report(recipe.rostered_run(ferry, local, day)))
     made = [resolve(local, recipe.existing_roster(ferry, local, day)), *reversed(list(local.walk_up(report)))]
-    found = [(artifact, cluster.find(artifact.spec)) for artifact in made]
+    pairs = [(artifact, cluster.find(artifact.spec)) for artifact in made]
     return [
         Compared(here.name, here.spec.stage, here.data_version, "missing" if there is None else there.data_version)
-        for here, there in found
+        for here, there in pairs
     ]
 
 

@@ -41,9 +41,9 @@ def binaries(environment: Mapping[str, str] = os.environ) -> Path:
     The assets of envtest have an API server and etcd alone, which schedule nothing and run no job: they are passed over.
     """
     cache = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    told = [Path(environment[name]) for name in ("MARIN_KUBE", "KUBEBUILDER_ASSETS") if environment.get(name)]
+    folders = [Path(environment[name]) for name in ("MARIN_KUBE", "KUBEBUILDER_ASSETS") if environment.get(name)]
     lacking = []
-    for folder in (*told, cache / "marin" / "kube-1.20.2"):
+    for folder in (*folders, cache / "marin" / "kube-1.20.2"):
         missing = [name for name in BINARIES if not (folder / name).exists()]
         if not missing:
             return folder
@@ -58,9 +58,9 @@ def control_plane(environment: Mapping[str, str] = os.environ) -> "ControlPlane 
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 class RunningPlane:

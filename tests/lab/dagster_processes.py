@@ -62,8 +62,8 @@ class DagsterProcesses:
 
     def launch(self, job: str, tags: Mapping[str, str]) -> None:
         """Put a run of a job into the queue, as a person does. Raises: CalledProcessError with what it said."""
-        told = ("-w", str(self.workspace), "--location", LOCATION, "-j", job, "--tags", json.dumps(dict(tags)))
-        command = [self.python, "-m", "dagster", "job", "launch", *told]
+        options = ("-w", str(self.workspace), "--location", LOCATION, "-j", job, "--tags", json.dumps(dict(tags)))
+        command = [self.python, "-m", "dagster", "job", "launch", *options]
         subprocess.run(command, cwd=ROOT, env=dict(self.environment), check=True, capture_output=True)
 
     def _spawn(self, name: str, *arguments: str) -> None:

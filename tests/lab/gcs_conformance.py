@@ -55,14 +55,14 @@ class Server:
 
     def put(self, kind: str, name: str, body: str = "x", **query: object) -> int:
         """Upload in one of the three ways; the status of the last request."""
-        path, asked = f"/upload/storage/v1/b/{BUCKET}/o?uploadType={kind}", urlencode(query)
+        path, query_text = f"/upload/storage/v1/b/{BUCKET}/o?uploadType={kind}", urlencode(query)
         if kind == "media":
-            return self.ask("POST", f"{path}&name={name}&{asked}", body, {"Content-Type": "text/plain"}).status
+            return self.ask("POST", f"{path}&name={name}&{query_text}", body, {"Content-Type": "text/plain"}).status
         if kind == "multipart":
-            told = f"--B\r\nContent-Type: application/json\r\n\r\n{json.dumps({'name': name})}\r\n"
-            data = f"{told}--B\r\nContent-Type: text/plain\r\n\r\n{body}\r\n--B--\r\n"
-            return self.ask("POST", f"{path}&{asked}", data, {"Content-Type": "multipart/related; boundary=B"}).status
-        begun = self.ask("POST", f"{path}&name={name}&{asked}", json.dumps({"name": name}), JSON)
+            head = f"--B\r\nContent-Type: application/json\r\n\r\n{json.dumps({'name': name})}\r\n"
+            data = f"{head}--B\r\nContent-Type: text/plain\r\n\r\n{body}\r\n--B--\r\n"
+            return self.ask("POST", f"{path}&{query_text}", data, {"Content-Type": "multipart/related; boundary=B"}).status
+        begun = self.ask("POST", f"{path}&name={name}&{query_text}", json.dumps({"name": name}), JSON)
         if begun.status >= 300:
             return begun.status
         session = urlsplit(begun.headers["location"])
@@ -152,8 +152,8 @@ def _resumable_rules(server: Server) -> Iterator[Rule]:
     first = server.chunk(session, f"0-{CHUNK - 1}/{total}", head)
     so_far = (308, f"bytes=0-{CHUNK - 1}")
     yield Rule("resumable: a chunk", (first.status, first.headers.get("range")), so_far)
-    asked = server.chunk(session, f"*/{total}")
-    yield Rule("resumable: how much has arrived", (asked.status, asked.headers.get("range")), so_far)
+    answer = server.chunk(session, f"*/{total}")
+    yield Rule("resumable: how much has arrived", (answer.status, answer.headers.get("range")), so_far)
     yield Rule("resumable: nothing is seen of a part", server.object("long").status, 404)
     yield Rule("resumable: the last chunk", server.chunk(session, f"{CHUNK}-{total - 1}/{total}", tail).status, 200)
     yield Rule("resumable: what is read of chunks", server.object("long", alt="media").body == (head + tail).encode(), True)
@@ -197,21 +197,21 @@ def _absence_rules(server: Server) -> Iterator[Rule]:
 
 def _pages(server: Server, **query: object) -> tuple[list[str], bool]:
     """Names and prefixes of all pages in the order in which they came; whether no page was longer than was asked."""
-    found: list[str] = []
+    all_names: list[str] = []
     token, short = "", True
     while True:
         page = server.listed(**query, maxResults=2, **({"pageToken": token} if token else {}))
         names = [item["name"] for item in page.get("items", [])] + page.get("prefixes", [])
-        found, short, token = found + names, short and len(names) <= 2, page.get("nextPageToken", "")
-        if not token or len(found) > 20:
-            return found, short
+        all_names, short, token = all_names + names, short and len(names) <= 2, page.get("nextPageToken", "")
+        if not token or len(all_names) > 20:
+            return all_names, short
 
 
 def _listing_rules(server: Server) -> Iterator[Rule]:
     for name in ("d/a", "d/b", "d/e/c", "d/e/f/a"):
         server.put("multipart", name)
-    found = server.listed(prefix="d/", delimiter="/")
-    yield Rule("list: delimiter", ([i["name"] for i in found["items"]], found.get("prefixes")), (["d/a", "d/b"], ["d/e/"]))
+    listing = server.listed(prefix="d/", delimiter="/")
+    yield Rule("list: delimiter", ([i["name"] for i in listing["items"]], listing.get("prefixes")), (["d/a", "d/b"], ["d/e/"]))
     yield Rule("list: pages", _pages(server, prefix="d/"), (["d/a", "d/b", "d/e/c", "d/e/f/a"], True))
     yield Rule("list: pages with a delimiter", _pages(server, prefix="d/", delimiter="/"), (["d/a", "d/b", "d/e/"], True))
     yield Rule("list: nothing there", "items" in server.listed(prefix="nobody/"), False)

@@ -32,7 +32,7 @@ class Session:
     """A resumable upload: its object, what must hold when it ends, how many bytes arrived, and the answer that ended it."""
 
     place: Place
-    asked: Mapping[str, str]
+    preconditions: Mapping[str, str]
     received: int = 0
     made: bytes | None = None
 
@@ -55,14 +55,14 @@ class Guard:
             answer = connection.getresponse()
             return Answer(answer.status, answer.read(), dict(answer.getheaders()))
 
-    def check(self, place: Place, asked: Mapping[str, str], *, reading: bool) -> None:
+    def check(self, place: Place, preconditions: Mapping[str, str], *, reading: bool) -> None:
         """Raises: ApiError 412 or 304 where a precondition does not hold, by what is upstream now."""
-        if not asked:
+        if not preconditions:
             return
-        found = self.call("GET", f"/storage/v1/b/{place[0]}/o/{quote(place[1], safe='')}")
-        generation = int(json.loads(found.body)["generation"]) if found.status == 200 else 0
+        answer = self.call("GET", f"/storage/v1/b/{place[0]}/o/{quote(place[1], safe='')}")
+        generation = int(json.loads(answer.body)["generation"]) if answer.status == 200 else 0
         has = {"Generation": generation, "Metageneration": 1 + self.patches[(*place, generation)] if generation else 0}
-        for key, value in asked.items():
+        for key, value in preconditions.items():
             wanted, is_not = has["Metageneration" if "Meta" in key else "Generation"], key.endswith("NotMatch")
             if (wanted == int(value)) == is_not:
                 raise ApiError(304 if reading and is_not else 412, "conditionNotMet")
@@ -86,9 +86,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def handle_any(self) -> None:
         url = urlsplit(self.path)
-        told = dict(parse_qsl(url.query, keep_blank_values=True))
-        self.asked = {key: value for key, value in told.items() if key in PRECONDITIONS}
-        self.query = {key: value for key, value in told.items() if key not in PRECONDITIONS}
+        parameters = dict(parse_qsl(url.query, keep_blank_values=True))
+        self.preconditions = {key: value for key, value in parameters.items() if key in PRECONDITIONS}
+        self.query = {key: value for key, value in parameters.items() if key not in PRECONDITIONS}
         self.route, self.body = url.path, read_body(self.rfile, self.headers)
         try:
             with self.guard.lock:
@@ -132,13 +132,13 @@ class _Handler(BaseHTTPRequestHandler):
     def _upload(self, bucket: str) -> Answer:
         kind, name = self.query["uploadType"], self.query.get("name")
         if name is None:
-            told = two_parts(self.headers["Content-Type"], self.body)[0] if kind == "multipart" else self.body
-            name = json.loads(told)["name"]
-        self.guard.check((bucket, name), self.asked, reading=False)
+            resource = two_parts(self.headers["Content-Type"], self.body)[0] if kind == "multipart" else self.body
+            name = json.loads(resource)["name"]
+        self.guard.check((bucket, name), self.preconditions, reading=False)
         answer = self._pass_on()
         if kind == "resumable" and answer.status < 300:
             at = next(value for key, value in answer.headers.items() if key.lower() == "location")
-            self.guard.sessions[dict(parse_qsl(urlsplit(at).query))["upload_id"]] = Session((bucket, name), self.asked)
+            self.guard.sessions[dict(parse_qsl(urlsplit(at).query))["upload_id"]] = Session((bucket, name), self.preconditions)
         return answer
 
     def _chunk(self, session: Session) -> Answer:
@@ -153,7 +153,7 @@ class _Handler(BaseHTTPRequestHandler):
         if span is not None and span[1] is None and not ends:
             return Answer(308, b"", {"Range": f"bytes=0-{session.received - 1}"} if session.received else {})
         if ends:
-            self.guard.check(session.place, session.asked, reading=False)
+            self.guard.check(session.place, session.preconditions, reading=False)
         answer = self._pass_on()
         session.received = int(span[2]) + 1 if span and span[2] else session.received
         if ends and answer.status == 200:
@@ -163,15 +163,15 @@ class _Handler(BaseHTTPRequestHandler):
         return answer
 
     def _object(self, place: Place, *, written: bool) -> Answer:
-        self.guard.check(place, self.asked, reading=self.command in ("GET", "HEAD") and not written)
+        self.guard.check(place, self.preconditions, reading=self.command in ("GET", "HEAD") and not written)
         answer = self._pass_on()
         if self.command == "PATCH" and answer.status == 200:
             self.guard.patches[(*place, int(json.loads(answer.body)["generation"]))] += 1
         return answer
 
     def _bucket(self, bucket: str) -> Answer:
-        if self.command in ("PATCH", "PUT") and "lifecycle" in (told := json.loads(self.body or b"{}")):
-            self.guard.lifecycles[bucket] = told["lifecycle"]
+        if self.command in ("PATCH", "PUT") and "lifecycle" in (settings := json.loads(self.body or b"{}")):
+            self.guard.lifecycles[bucket] = settings["lifecycle"]
         answer = self._pass_on()
         if answer.status == 200 and bucket in self.guard.lifecycles:
             kept = {**json.loads(answer.body), "lifecycle": self.guard.lifecycles[bucket]}

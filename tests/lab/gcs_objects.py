@@ -74,56 +74,61 @@ class Objects:
         if bucket not in self.buckets:
             raise ApiError(404, "The specified bucket does not exist.")
 
-    def check(self, bucket: str, name: str, asked: Mapping[str, str], *, reading: bool = False) -> None:
+    def check(self, bucket: str, name: str, preconditions: Mapping[str, str], *, reading: bool = False) -> None:
         """Raises: ApiError 412 (304 for a read that asked for another generation) where a precondition does not hold."""
         there = self.objects.get((bucket, name))
         has = {"Generation": there.generation if there else 0, "Metageneration": there.metageneration if there else 0}
         for key in PRECONDITIONS:
-            if key in asked:
+            if key in preconditions:
                 kind = "Metageneration" if "Meta" in key else "Generation"
-                if (has[kind] == int(asked[key])) == key.endswith("NotMatch"):
+                if (has[kind] == int(preconditions[key])) == key.endswith("NotMatch"):
                     raise ApiError(304 if reading and key.endswith("NotMatch") else 412, "conditionNotMet")
 
     def put(
-        self, bucket: str, name: str, data: bytes, asked: Mapping[str, str], resource: Mapping[str, object] | None = None
+        self,
+        bucket: str,
+        name: str,
+        data: bytes,
+        preconditions: Mapping[str, str],
+        resource: Mapping[str, object] | None = None,
     ) -> dict[str, object]:
         with self.lock:
             self.check_bucket(bucket)
-            self.check(bucket, name, asked)
+            self.check(bucket, name, preconditions)
             self.generation += 1
             resource = resource or {}
-            told = resource.get("metadata")
-            stored = Stored(data, self.generation, metadata=dict(told) if isinstance(told, dict) else {})
+            given = resource.get("metadata")
+            stored = Stored(data, self.generation, metadata=dict(given) if isinstance(given, dict) else {})
             if resource.get("crc32c") not in (None, stored.crc32c):
                 raise ApiError(400, "crc32c of the content is another than was sent")
             self.keep(bucket, name, stored)
             return self.resource(bucket, name)
 
-    def get(self, bucket: str, name: str, asked: Mapping[str, str]) -> Stored:
+    def get(self, bucket: str, name: str, preconditions: Mapping[str, str]) -> Stored:
         with self.lock:
             self.check_bucket(bucket)
             if (bucket, name) not in self.objects:
                 raise ApiError(404, "notFound")
-            self.check(bucket, name, asked, reading=True)
+            self.check(bucket, name, preconditions, reading=True)
             return self.objects[bucket, name]
 
-    def delete(self, bucket: str, name: str, asked: Mapping[str, str]) -> None:
+    def delete(self, bucket: str, name: str, preconditions: Mapping[str, str]) -> None:
         with self.lock:
             self.check_bucket(bucket)
             if (bucket, name) not in self.objects:
                 raise ApiError(404, "notFound")
-            self.check(bucket, name, asked)
+            self.check(bucket, name, preconditions)
             self.forget(bucket, name)
 
-    def patch(self, bucket: str, name: str, asked: Mapping[str, str], metadata: Mapping[str, str]) -> dict[str, object]:
+    def patch(self, bucket: str, name: str, preconditions: Mapping[str, str], metadata: Mapping[str, str]) -> dict[str, object]:
         with self.lock:
             self.check_bucket(bucket)
             if (bucket, name) not in self.objects:
                 raise ApiError(404, "notFound")
-            self.check(bucket, name, asked)
+            self.check(bucket, name, preconditions)
             stored = self.get(bucket, name, {})
-            told = {**stored.metadata, **metadata}
-            self.keep(bucket, name, replace(stored, metadata=told, metageneration=stored.metageneration + 1))
+            merged = {**stored.metadata, **metadata}
+            self.keep(bucket, name, replace(stored, metadata=merged, metageneration=stored.metageneration + 1))
             return self.resource(bucket, name)
 
     def add_bucket(self, name: str, facts: dict[str, object]) -> None:

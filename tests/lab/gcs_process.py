@@ -48,9 +48,9 @@ class DiskObjects(Objects):
         _write(self.folder / f"{name}.bucket", json.dumps(facts).encode())
         super().add_bucket(name, facts)
 
-    def get(self, bucket: str, name: str, asked: Mapping[str, str]) -> Stored:
+    def get(self, bucket: str, name: str, preconditions: Mapping[str, str]) -> Stored:
         with self.lock:
-            facts = super().get(bucket, name, asked)
+            facts = super().get(bucket, name, preconditions)
             with self._path(bucket, name).open("rb") as file:
                 file.readline()
                 return replace(facts, data=file.read())

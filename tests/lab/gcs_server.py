@@ -122,8 +122,8 @@ class _Handler(BaseHTTPRequestHandler):
                 raise ApiError(int(kind), "injected")
             self._serve()
         except ApiError as error:
-            told = json.dumps({"error": {"code": error.status, "message": error.reason, "errors": [{"reason": error.reason}]}})
-            self._answer(error.status, b"" if error.status == 304 else told.encode())
+            text = json.dumps({"error": {"code": error.status, "message": error.reason, "errors": [{"reason": error.reason}]}})
+            self._answer(error.status, b"" if error.status == 304 else text.encode())
         except (_CutError, ConnectionError):
             self._cut()
         finally:
@@ -164,8 +164,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif kind == "media":
             self._json(self.gcs.objects.put(bucket, self.query["name"], self.body, self.query))
         elif kind == "multipart":
-            told, data = two_parts(self.headers["Content-Type"], self.body)
-            resource = json.loads(told)
+            head, data = two_parts(self.headers["Content-Type"], self.body)
+            resource = json.loads(head)
             name = self.query.get("name") or resource["name"]
             self._json(self.gcs.objects.put(bucket, name, data, self.query, resource))
         else:
@@ -312,8 +312,8 @@ def two_parts(content_type: str, body: bytes) -> tuple[bytes, bytes]:
         raise ApiError(400, f"no boundary in {content_type}")
     _, first, second = body.split(b"--" + boundary[1].encode(), 2)
     second = second.rpartition(b"--" + boundary[1].encode())[0]
-    told, data = (part.split(b"\r\n\r\n", 1)[1].removesuffix(b"\r\n") for part in (first, second))
-    return told, data
+    head, data = (part.split(b"\r\n\r\n", 1)[1].removesuffix(b"\r\n") for part in (first, second))
+    return head, data
 
 
 @contextlib.contextmanager

@@ -97,9 +97,9 @@ def _sync(cluster: Cluster, job: Object) -> None:
 
 def _ignored(spec: Object, pod: Object) -> bool:
     """Whether podFailurePolicy says that this pod's end does not count: the only kind of rule that our Indexed Jobs have."""
-    asked = [rule["onPodConditions"] for rule in spec["podFailurePolicy"]["rules"] if rule["action"] == "Ignore"]
+    patterns_of = [rule["onPodConditions"] for rule in spec["podFailurePolicy"]["rules"] if rule["action"] == "Ignore"]
     conditions = {(c["type"], c["status"]) for c in pod["status"].get("conditions", [])}
-    return any((c["type"], c["status"]) in conditions for patterns in asked for c in patterns)
+    return any((c["type"], c["status"]) in conditions for patterns in patterns_of for c in patterns)
 
 
 def _create_pod(cluster: Cluster, job: Object, spec: Object, index: int, number: int) -> None:

@@ -183,7 +183,7 @@ def _of_nobody(template: Object, labels: dict[str, str]) -> Object:
 
 def _has(item: Object, condition: str) -> bool:
     conditions = item.get("status", {}).get("conditions", [])
-    return any(found["type"] == condition and found["status"] == "True" for found in conditions)
+    return any(condition_now["type"] == condition and condition_now["status"] == "True" for condition_now in conditions)
 
 
 def _rules(each: Object) -> list[Object]:
@@ -196,12 +196,12 @@ def _matches(rule: Object, pod: Object) -> bool:
     status = pod["status"]
     if "onExitCodes" in rule:
         wanted = rule["onExitCodes"]
-        ended = [found.get("state", {}).get("terminated") for found in status.get("containerStatuses", [])]
+        ended = [container.get("state", {}).get("terminated") for container in status.get("containerStatuses", [])]
         return any(
             end["exitCode"] and (end["exitCode"] in wanted["values"]) == (wanted["operator"] == "In") for end in ended if end
         )
     return any(
-        found["type"] == asked["type"] and found["status"] == asked.get("status", "True")
-        for found in status.get("conditions", [])
-        for asked in rule.get("onPodConditions", [])
+        condition["type"] == pattern["type"] and condition["status"] == pattern.get("status", "True")
+        for condition in status.get("conditions", [])
+        for pattern in rule.get("onPodConditions", [])
     )

@@ -205,9 +205,9 @@ def _log_server(kubelet: Kubelet) -> http.server.ThreadingHTTPServer:
             """Requests are not told on stderr."""
 
         def do_GET(self) -> None:
-            asked = urlparse(self.path)
-            query = {name: values[0] for name, values in parse_qs(asked.query).items()}
-            _, namespace, name, _ = (*asked.path.strip("/").split("/"), "", "", "")[:4]
+            url = urlparse(self.path)
+            query = {name: values[0] for name, values in parse_qs(url.query).items()}
+            _, namespace, name, _ = (*url.path.strip("/").split("/"), "", "", "")[:4]
             pod = next((p for p in list(kubelet.pods.values()) if (p.namespace, p.name) == (namespace, name)), None)
             lines = None if pod is None else pod.log_lines(query.get("sinceTime", ""), int(query.get("tailLines", 0)))
             if lines is not None and query.get("timestamps") not in ("true", "1"):

@@ -107,9 +107,9 @@ class PodProcess:
         code = 0 if self.process is None else self.process.wait()
         ended = _terminated(128 - code if code < 0 else code, self.started)
         if node_goes:
-            told = "Pod was terminated in response to imminent node shutdown."
-            disrupted = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet", "message": told}
-            self._report("Failed", terminated=ended, extra={"reason": "Terminated", "message": told}, condition=disrupted)
+            message = "Pod was terminated in response to imminent node shutdown."
+            disrupted = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet", "message": message}
+            self._report("Failed", terminated=ended, extra={"reason": "Terminated", "message": message}, condition=disrupted)
         else:
             self._report("Failed", terminated=ended)
             self.kubelet.insist(lambda: self._here().delete(PODS, self.name, self.raw["metadata"]["uid"], grace_seconds=0))
@@ -145,7 +145,7 @@ class PodProcess:
         """Folders on this machine and where the container has them; None when the pod goes before its ConfigMap comes."""
         volumes = {volume["name"]: volume for volume in self.raw["spec"].get("volumes", [])}
         (self.folder / "volumes").mkdir(parents=True)
-        found = []
+        mounts = []
         for mount in self.container.get("volumeMounts", []):
             volume = volumes[mount["name"]]
             source = self.folder / "volumes" / mount["name"]
@@ -160,19 +160,19 @@ class PodProcess:
                     return None
                 for name, value in data.items():
                     (source / name).write_bytes(value)
-            found.append((source / mount.get("subPath", ""), mount["mountPath"]))
-        return found
+            mounts.append((source / mount.get("subPath", ""), mount["mountPath"]))
+        return mounts
 
     def _values(self, collection: str, name: str) -> dict[str, bytes] | None:
         """Of a ConfigMap or a Secret, waited for, as a kubelet does; None when the pod goes before it comes."""
-        said = False
+        is_reported = False
         while not (self.terminating or self.kubelet.stopping.is_set()):
-            found = self.kubelet.insist(lambda: self._here().get(collection, name))
-            if found is None and not said:
-                said = True
+            resource = self.kubelet.insist(lambda: self._here().get(collection, name))
+            if resource is None and not is_reported:
+                is_reported = True
                 self._warn("FailedMount", f'MountVolume.SetUp failed : {_KINDS[collection]} "{name}" not found')
-            if found is not None:
-                data = found.get("data", {})
+            if resource is not None:
+                data = resource.get("data", {})
                 return {k: base64.b64decode(v) if collection == SECRETS else v.encode() for k, v in data.items()}
             time.sleep(0.1)
         return None
@@ -180,12 +180,12 @@ class PodProcess:
     def _warn(self, reason: str, message: str) -> None:
         """An event of this pod, as a kubelet writes it."""
         metadata = self.raw["metadata"]
-        told = {"kind": "Pod", "name": metadata["name"], "namespace": self.namespace, "uid": metadata["uid"]}
+        pod_ref = {"kind": "Pod", "name": metadata["name"], "namespace": self.namespace, "uid": metadata["uid"]}
         event = {
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {"generateName": f"{metadata['name']}.", "namespace": self.namespace},
-            "involvedObject": told,
+            "involvedObject": pod_ref,
             "type": "Warning",
             "reason": reason,
             "message": message,

@@ -44,10 +44,10 @@ def store(url: str, tmp_path: Path) -> Store:
 @pytest.mark.parametrize("url", [fake_gcs_server], indirect=True, ids=["alone"])
 def test_what_both_servers_answer_is_the_same(url: str) -> None:
     """Where it keeps a rule, what came back is what our server gives (ours keeps them all); what it breaks is printed."""
-    asked = list(rules(url))
-    broken = [rule.name for rule in asked if not rule.is_kept]
-    print(f"fake-gcs-server breaks {len(broken)} of {len(asked)} rules: {', '.join(broken)}")
-    kept = {rule.name for rule in asked if rule.is_kept}
+    all_rules = list(rules(url))
+    broken = [rule.name for rule in all_rules if not rule.is_kept]
+    print(f"fake-gcs-server breaks {len(broken)} of {len(all_rules)} rules: {', '.join(broken)}")
+    kept = {rule.name for rule in all_rules if rule.is_kept}
     assert {"multipart: create", "multipart: create what exists", "multipart: swap, stale generation", "read: a range"} <= kept
     assert {"read: what is not there", "list: delimiter", "list: pages", "multipart: what is read"} <= kept
 
@@ -62,13 +62,13 @@ def test_an_artifact_is_written_found_and_read(store: Store, tmp_path: Path) -> 
         (out.folder / "sub").mkdir()
         (out.folder / "sub" / "small").write_bytes(b"x" * 1000)
         (out.folder / "big").write_bytes(b"0123456789abcdef" * (BIG // 16))
-    found = Store(store.root, scratch_folder=str(tmp_path / "reader")).find(SPEC)
-    assert found is not None
-    found.verify()
-    assert store.storage.folders(SPEC.address) == [found.manifest.data_folder, "signatures"]
-    assert store.storage.files.read_range(f"{SPEC.address}/{found.manifest.data_folder}/big", 16, 20) == b"0123"
+    artifact = Store(store.root, scratch_folder=str(tmp_path / "reader")).find(SPEC)
+    assert artifact is not None
+    artifact.verify()
+    assert store.storage.folders(SPEC.address) == [artifact.manifest.data_folder, "signatures"]
+    assert store.storage.files.read_range(f"{SPEC.address}/{artifact.manifest.data_folder}/big", 16, 20) == b"0123"
     assert [a.spec for a in store.artifacts("tests")] == [SPEC]
-    store.delete(found)
+    store.delete(artifact)
     assert store.find(SPEC) is None
     assert store.storage.sizes("tests") == {}
 

@@ -85,8 +85,8 @@ def test_a_gang_of_which_one_host_has_no_node_waits_and_spends_no_retry(
 
 
 def _attempt(cluster: Cluster, launch: LaunchRequest) -> int:
-    found = cluster.get(JOBSETS, object_name(launch))
-    return 0 if found is None else int(found["metadata"]["annotations"][ATTEMPT])
+    jobset = cluster.get(JOBSETS, object_name(launch))
+    return 0 if jobset is None else int(jobset["metadata"]["annotations"][ATTEMPT])
 
 
 def test_a_killed_host_ends_the_attempt_and_the_launcher_starts_the_next(

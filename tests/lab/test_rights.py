@@ -24,8 +24,8 @@ def runs(cluster: Cluster) -> Iterator[Cluster]:
         if manifest["kind"] in ("Role", "RoleBinding"):
             cluster.create(f"{RBAC}/{manifest['kind'].lower()}s", manifest)
     cluster.create(ACCOUNTS, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "marin-runs"}})
-    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": []}}
-    token = cluster.create(f"{ACCOUNTS}/marin-runs/token", asked)["status"]["token"]
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": []}}
+    token = cluster.create(f"{ACCOUNTS}/marin-runs/token", request)["status"]["token"]
     yield replace(cluster, token=token, client_cert=None)
 
 

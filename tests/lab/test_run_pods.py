@@ -37,7 +37,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WholeLab]:
         lab.kubelet.add_node("on-demand-0", {"marin.community/pool": "on-demand"})
         lab.bucket.bucket(LOGS)
         settings = {"image": IMAGE, "namespace": NAMESPACE, "env": {"PYTHONPATH": PYTHON_PATH}}
-        config_map(lab, "marin-environment", told(lab))
+        config_map(lab, "marin-environment", variables(lab))
         config_map(lab, "marin-cluster", {"cluster.yaml": yaml.safe_dump(settings)})
         config_map(lab, "dagster-instance", {"dagster.yaml": (ROOT / "deploy" / "dagster.yaml").read_text()})
         password = {"MARIN_PG_PASSWORD": base64.b64encode(b"trusted").decode()}
@@ -50,7 +50,7 @@ def config_map(lab: WholeLab, name: str, data: Mapping[str, str]) -> None:
     lab.admin.create(CONFIG_MAPS, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": dict(data)})
 
 
-def told(lab: WholeLab) -> dict[str, str]:
+def variables(lab: WholeLab) -> dict[str, str]:
     """What `deploy/kubernetes/environment.yaml` tells every process, of this lab; and where its bucket is."""
     given = lab.environment()
     names = ("MARIN_ROOT", "MARIN_PG_HOST", "MARIN_PG_PORT", "MARIN_PG_USER", "MARIN_PG_DATABASE", "STORAGE_EMULATOR_HOST")
@@ -75,7 +75,7 @@ def dagster(lab: WholeLab, tmp_path: Path) -> Iterator[DagsterProcesses]:
     (home / "dagster.yaml").write_text(yaml.safe_dump(instance))
     environment = {
         **lab.environment(),
-        **told(lab),
+        **variables(lab),
         "DAGSTER_HOME": str(home),
         "MARIN_CLUSTER": str(lab.folder / "cluster.yaml"),
     }
@@ -87,8 +87,8 @@ def test_a_run_is_a_pod_that_launches_a_job(lab: WholeLab, dagster: DagsterProce
     dagster.launch(LAUNCH, {})
     until(lambda: lab.postgres.rows(f"select status from runs where status in {ENDED}"), "the run ends")
     worker, job = lab.kubelet.history
-    said = b"".join(worker.log_lines("", 0) or []).decode()
-    assert lab.postgres.rows("select status from runs") == [("SUCCESS",)], said
+    run_log = b"".join(worker.log_lines("", 0) or []).decode()
+    assert lab.postgres.rows("select status from runs") == [("SUCCESS",)], run_log
     accounts = [pod.raw["spec"]["serviceAccountName"] for pod in (worker, job)]
     assert (worker.name.startswith("dagster-run-"), accounts) == (True, ["marin-runs", "marin-job"])
     assert PRINTED in b"".join(job.log_lines("", 0) or []).decode()
@@ -111,12 +111,12 @@ def test_a_user_who_cancels_a_run_ends_its_pod_and_the_job_that_it_launched(lab:
     dagster.launch(WAIT, {})
     rows = f"select run_id, status from runs where pipeline_name = '{WAIT}'"
 
-    def said() -> bool:
+    def runs_now() -> bool:
         return any(
             PRINTED.encode() in b"".join(pod.log_lines("", 0) or []) for pod in lab.kubelet.history if "waiting" in pod.name
         )
 
-    until(lambda: said() or (lab.postgres.rows(rows) or [("", "")])[0][1] in ENDED, "its job runs")
+    until(lambda: runs_now() or (lab.postgres.rows(rows) or [("", "")])[0][1] in ENDED, "its job runs")
     ((run_id, status),) = lab.postgres.rows(rows)
     assert status == "STARTED", b"".join(line for pod in lab.kubelet.history for line in pod.log_lines("", 0) or []).decode()
     subprocess.run([dagster.python, "-c", CANCEL, run_id], env=dict(dagster.environment), check=True)

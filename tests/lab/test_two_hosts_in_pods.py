@@ -46,10 +46,10 @@ def test_a_gang_that_loses_a_host_and_then_a_node_ends_with_the_same_checkpoints
     give_data(RUN, plain, store)
     compiled = tmp_path / "compiled"
     compiled.mkdir()
-    told = {"STORAGE_EMULATOR_HOST": gcs.url, "MARIN_HEARTBEAT_SECONDS": "10", **compiled_in(compiled)}
+    variables = {"STORAGE_EMULATOR_HOST": gcs.url, "MARIN_HEARTBEAT_SECONDS": "10", **compiled_in(compiled)}
     launcher = launcher_of(cluster, tmp_path)
     mounts = (Mount(str(compiled), host_path=str(compiled)),)  # what the hosts share is the bucket, and what was compiled
-    launcher = replace(launcher, settings=replace(launcher.settings, env=told, mounts=mounts))
+    launcher = replace(launcher, settings=replace(launcher.settings, env=variables, mounts=mounts))
     for name in ("two-0", "two-1"):
         add_node(kubelet, name)
     first, third = (spec_of(store, checkpoint(RUN, RUN.spec.saved_steps()[index])) for index in (0, 2))

@@ -80,7 +80,7 @@ class WholeLab:
 
     def environment(self) -> dict[str, str]:
         """Of a process of the deployment: what `deploy/kubernetes/environment.yaml` says there."""
-        told = {
+        variables = {
             "DAGSTER_HOME": str(self.folder / "home"),
             "PYTHONPATH": ":".join(str(ROOT / part) for part in (".", "tests/lab", "tests/shell")),
             "STORAGE_EMULATOR_HOST": self.bucket.url, "MARIN_ROOT": self.root, "MARIN_SCRATCH": str(self.folder / "scratch"),
@@ -88,7 +88,7 @@ class WholeLab:
             "MARIN_PG_PORT": str(self.postgres.port), "MARIN_PG_USER": self.postgres.user, "MARIN_PG_PASSWORD": "trusted",
             "MARIN_PG_DATABASE": self.postgres.database, "MARIN_DATA_RUNNERS": str(self.data_runners), "MARIN_AUTOMATION": "on",
         }  # fmt: skip
-        return {**os.environ, **told}
+        return {**os.environ, **variables}
 
     def run(self, *command: str) -> None:
         """A process of the deployment, to its end. Raises: CalledProcessError."""
@@ -106,8 +106,12 @@ class WholeLab:
 
     def kubeconfig_of(self, account: str) -> Path:
         """A file by which a process has the rights of an account of the deployment."""
-        asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": TOKEN_SECONDS}}
-        made = self.admin.create(f"{COLLECTIONS['ServiceAccount']}/{account}/token", asked)
+        request = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": TOKEN_SECONDS},
+        }
+        made = self.admin.create(f"{COLLECTIONS['ServiceAccount']}/{account}/token", request)
         path = self.folder / f"{account}.kubeconfig"
         path.write_text(KUBECONFIG.format(url=self.url, ca=self.plane.ca, token=made["status"]["token"]))
         return path

@@ -46,9 +46,9 @@ def note(log: str, name: str) -> None:
 def write(root: str, log: str) -> Artifact:
     """Two maps, the second over scratch files of the first, and a merge: the shape of datakit.normalize."""
     store = Store(root)
-    found = store.find(SPEC)
-    if found is not None:
-        return found
+    artifact = store.find(SPEC)
+    if artifact is not None:
+        return artifact
     with writing(store, SPEC, "code") as out:
         out.map_shards(first, {name: (name, log) for name in NAMES})
         done = out.map_shards(second, {f"{name}-2": (name, out.folder / SCRATCH_FOLDER, log) for name in NAMES})
@@ -77,9 +77,9 @@ def in_a_child(root: Path, log: Path, kill_at: int | None) -> tuple[int, int]:
         os._exit(0)
     os.close(writing)
     _, status = os.waitpid(child, 0)
-    told = os.read(reading, 20)
+    sent = os.read(reading, 20)
     os.close(reading)
-    return status, int(told or 0)
+    return status, int(sent or 0)
 
 
 def main(folder: Path, seed: int, points: int) -> None:
@@ -98,7 +98,7 @@ def main(folder: Path, seed: int, points: int) -> None:
         store = Store(str(root))
         made = write(str(root), str(log))
         made.verify()
-        said = {
+        report = {
             "point": point,
             "operations": operations,
             "killed": os.WTERMSIG(killed),
@@ -109,7 +109,7 @@ def main(folder: Path, seed: int, points: int) -> None:
             "equal": made.data_version == whole,
             "data_folders": sum(name.startswith("data-") for name in store.storage.folders(SPEC.address)),
         }
-        print(json.dumps(said), flush=True)
+        print(json.dumps(report), flush=True)
 
 
 if __name__ == "__main__":

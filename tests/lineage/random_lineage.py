@@ -40,10 +40,10 @@ def reached(parents: Parents, start: int, direction: str) -> set[int]:
     pairs = {(child, parent) for child, above in enumerate(parents) for parent in above}
     if direction == "down":
         pairs = {(parent, child) for child, parent in pairs}
-    found = {start}
-    while more := {b for a, b in pairs if a in found} - found:
-        found |= more
-    return found
+    places = {start}
+    while more := {b for a, b in pairs if a in places} - places:
+        places |= more
+    return places
 
 
 @dataclass(frozen=True)
@@ -72,10 +72,10 @@ class Recomputes:
                 equal = [place for place in made if place[0] == parent[0]]
                 stand_in = min(equal, key=lambda place: made[place].spec.address, default=(parent[0], -1))
                 pairs.add((child, parent if parent in made else stand_in))
-        found = {place for place in made if place[0] == origin} | {(origin, -1)}
-        while more := {child for child, parent in pairs if parent in found} - found:
-            found |= more
-        return found - {(origin, -1)}
+        places = {place for place in made if place[0] == origin} | {(origin, -1)}
+        while more := {child for child, parent in pairs if parent in places} - places:
+            places |= more
+        return places - {(origin, -1)}
 
 
 @st.composite

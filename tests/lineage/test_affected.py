@@ -19,18 +19,18 @@ def test_the_affected_are_every_descendant_and_inputs_come_first(
     store = Store(str(tmp_path_factory.mktemp("store")))
     made = write_dag(store, parents)
     bad = data.draw(st.sets(st.integers(0, len(made) - 1), min_size=1))
-    found = affected_by(lineage_tables(store), [made[i].spec.address for i in sorted(bad)])
+    affected = affected_by(lineage_tables(store), [made[i].spec.address for i in sorted(bad)])
     number = {artifact.spec.address: i for i, artifact in enumerate(made)}
-    ordered = [number[address] for address in found.addresses]
+    ordered = [number[address] for address in affected.addresses]
     wanted = set().union(*(reached(parents, i, "down") for i in bad))
     assert sorted(ordered) == sorted(wanted)
     for position, node in enumerate(ordered):
         assert set(parents[node]) & wanted <= set(ordered[:position])
-    assert {number[a] for a, own in found.rows.select("address", "is_origin").iter_rows() if own} == bad
+    assert {number[a] for a, own in affected.rows.select("address", "is_origin").iter_rows() if own} == bad
     resources = [made[i].manifest.resources for i in wanted]
-    assert found.cost.num_artifacts == len(wanted)
-    assert found.cost.wall_seconds == pytest.approx(sum(use.wall_seconds for use in resources), abs=1e-2)
-    assert found.cost.num_bytes == sum(entry.bytes for i in wanted for entry in made[i].manifest.files)
+    assert affected.cost.num_artifacts == len(wanted)
+    assert affected.cost.wall_seconds == pytest.approx(sum(use.wall_seconds for use in resources), abs=1e-2)
+    assert affected.cost.num_bytes == sum(entry.bytes for i in wanted for entry in made[i].manifest.files)
 
 
 def test_checkpoints_of_one_job_count_its_seconds_once(tmp_path: Path) -> None:
@@ -38,12 +38,12 @@ def test_checkpoints_of_one_job_count_its_seconds_once(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     (data,) = write_dag(store, [[]])
     saved = [write(store, 5, [data], run=run, step=step) for run in ("a", "b") for step in (10, 20)]
-    found = affected_by(lineage_tables(store), [data.spec.address])
+    affected = affected_by(lineage_tables(store), [data.spec.address])
     seconds = [artifact.manifest.resources.wall_seconds for artifact in saved]
     wanted = data.manifest.resources.wall_seconds + max(seconds[:2]) + max(seconds[2:])
-    assert found.cost.wall_seconds == pytest.approx(wanted, abs=1e-6)
-    assert found.cost.num_artifacts == 5
-    assert found.rows["process"].n_unique() == 3
+    assert affected.cost.wall_seconds == pytest.approx(wanted, abs=1e-6)
+    assert affected.cost.num_artifacts == 5
+    assert affected.rows["process"].n_unique() == 3
 
 
 def test_the_artifacts_of_a_stage_version_and_what_there_is_otherwise(tmp_path: Path) -> None:

@@ -42,15 +42,15 @@ def test_a_cache_edited_at_the_same_size_is_refused(cache: Artifact, suffix: str
 
 def test_unchanged_files_are_not_read_again(cache: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
     verify_once(cache)
-    asked = []
-    monkeypatch.setattr("lineage.artifact.verified.file_digest", asked.append)
+    digested = []
+    monkeypatch.setattr("lineage.artifact.verified.file_digest", digested.append)
     verify_once(cache)
-    assert asked == []
+    assert digested == []
     (path,) = cache.files(".tokens")
     path.touch()
     with pytest.raises(ValueError, match="has digest None"):
         verify_once(cache)
-    assert asked == [path], "only the file that was touched"
+    assert digested == [path], "only the file that was touched"
 
 
 def test_a_memory_that_cannot_be_read_or_written_costs_only_time(cache: Artifact, caplog: pytest.LogCaptureFixture) -> None:

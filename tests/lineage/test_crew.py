@@ -88,12 +88,12 @@ def fail_once(folder: Path, marker: Path) -> Mapping[str, object]:
 def children() -> set[int]:
     """Processes that this one has started and not waited for. Not by `/proc/PID/task/*/children`, which may leave some out
     while others end (proc(5))."""
-    found = set()
+    pids = set()
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
             parent = int(stat.read_text().rpartition(")")[2].split()[1])
-            found |= {int(stat.parent.name)} if parent == os.getpid() else set()
-    return found
+            pids |= {int(stat.parent.name)} if parent == os.getpid() else set()
+    return pids
 
 
 def one(pool: WorkerPool, call: Call, memory_bytes: int | None = None) -> object:

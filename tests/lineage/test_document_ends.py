@@ -64,9 +64,9 @@ class Untouched(np.ndarray):
     most = 0
 
     def __getitem__(self, key):
-        found = super().__getitem__(key)
-        Untouched.most = max(Untouched.most, np.size(found))
-        return found
+        ends = super().__getitem__(key)
+        Untouched.most = max(Untouched.most, np.size(ends))
+        return ends
 
 
 def test_packing_reads_a_window_at_a_time(tmp_path: Path) -> None:

@@ -81,10 +81,10 @@ def test_walks_are_those_of_following_every_pair(
     start = data.draw(st.integers(0, len(made) - 1))
     address = made[start].spec.address
     for direction, walk in (("up", store.walk_up), ("down", store.walk_down)):
-        found = [number[a] for a in graph.walk(address, direction)]
-        assert sorted(found) == sorted(reached(parents, start, direction))
-        assert sorted(found) == sorted(number[a.spec.address] for a in walk(made[start]))
-        assert found[0] == start
+        walked = [number[a] for a in graph.walk(address, direction)]
+        assert sorted(walked) == sorted(reached(parents, start, direction))
+        assert sorted(walked) == sorted(number[a.spec.address] for a in walk(made[start]))
+        assert walked[0] == start
     ordered = [number[a] for a in graph.oldest_first(graph.addresses)]
     assert sorted(ordered) == sorted(number.values())
     for position, node in enumerate(ordered):
@@ -156,8 +156,8 @@ def test_every_missing_and_every_forged_edge_is_named(
     extra = {"parent_data_version": parent.data_version, "child_name": child.name, "child_stage": "", "parent_name": ""}
     row = dict(zip(("child", "input", "parent"), lie, strict=True)) | extra
     save_tables(store, LineageTables(tables.artifacts, pl.concat([edges, pl.DataFrame([row], schema=edges.schema)])))
-    found = {(f.kind, f.artifact, f.input, f.parent) for f in check_lineage(store)}
-    assert found == {("missing_edge", *row) for row in dropped} | {("forged_edge", *lie)}
+    disagreements = {(f.kind, f.artifact, f.input, f.parent) for f in check_lineage(store)}
+    assert disagreements == {("missing_edge", *row) for row in dropped} | {("forged_edge", *lie)}
     rebuild_tables(store)
     assert check_lineage(store) == []
 
@@ -248,8 +248,8 @@ def test_files_that_are_gone_or_have_another_size_are_named(tmp_path: Path) -> N
     assert check_lineage(store) == []
     cut.files()[0].write_text("longer than it was")
     gone.files()[0].unlink()
-    found = check_lineage(store)
-    assert [(finding.kind, finding.artifact) for finding in found] == sorted(
+    findings = check_lineage(store)
+    assert [(finding.kind, finding.artifact) for finding in findings] == sorted(
         ("damaged", artifact.spec.address) for artifact in (cut, gone)
     )
-    assert whole.spec.address not in {finding.artifact for finding in found}
+    assert whole.spec.address not in {finding.artifact for finding in findings}

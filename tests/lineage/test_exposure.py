@@ -42,7 +42,7 @@ def scanned(order: DataOrder, sizes: list[int]) -> list[tuple[str, str, int, int
     return sorted(rows)
 
 
-lengths = st.lists(st.integers(0, 30), min_size=1, max_size=6).filter(lambda found: sum(found) >= SEQ_LEN).map(tuple)
+lengths = st.lists(st.integers(0, 30), min_size=1, max_size=6).filter(lambda sizes: sum(sizes) >= SEQ_LEN).map(tuple)
 
 
 @given(lengths, lengths, st.integers(1, 7), st.integers(1, 7), st.integers(0, 12))
@@ -52,9 +52,9 @@ def test_exposures_are_those_of_a_forward_scan(
     docs = [Docs("a", a), Docs("b", b)]
     order = order_of(tmp_path_factory.mktemp("store"), docs)
     batches = BatchSchedule((BatchPhase(0, size), BatchPhase(4, later)))
-    found = exposures(order, ids_of(docs), batches=batches, num_steps=num_steps)
+    exposed = exposures(order, ids_of(docs), batches=batches, num_steps=num_steps)
     rows = scanned(order, [size if step < 4 else later for step in range(num_steps)])
-    assert sorted(found.iter_rows()) == rows
+    assert sorted(exposed.iter_rows()) == rows
     rest = BatchSchedule((BatchPhase(0, later),), before=batches.first(4))  # a run that goes on there has its own steps alone
     continued = exposures(order, ids_of(docs), batches=rest, num_steps=max(0, num_steps - 4))
     assert sorted(continued.iter_rows()) == sorted((*row[:2], row[2] - 4, *row[3:]) for row in rows if row[2] >= 4)
@@ -69,8 +69,8 @@ def test_simulated_epochs_read_their_share_again_and_again_and_the_rest_never(
     docs = [Docs("a", (30, 7, 51)), Docs("b", (88,))]
     simulate = SimulatedEpoching(share, 10)
     order = order_of(tmp_path_factory.mktemp("store"), docs, shuffle=shuffle, simulate=simulate)
-    found = exposures(order, ids_of(docs), batches=BatchSchedule.of(5), num_steps=num_steps)
-    assert sorted(found.iter_rows()) == scanned(order, [5] * num_steps)
+    exposed = exposures(order, ids_of(docs), batches=BatchSchedule.of(5), num_steps=num_steps)
+    assert sorted(exposed.iter_rows()) == scanned(order, [5] * num_steps)
     _, sequences = order.locate(np.arange(4 * order.block_size))
     components, _ = order.locate(np.arange(4 * order.block_size))
     read, times = np.unique(sequences[components == 0], return_counts=True)
@@ -80,8 +80,8 @@ def test_simulated_epochs_read_their_share_again_and_again_and_the_rest_never(
 
 def test_the_tokens_of_a_step_add_up_to_the_batch(tmp_path: Path) -> None:
     docs = [Docs("a", (20, 3, 33, 9, 15)), Docs("b", (41, 12))]
-    found = exposures(order_of(tmp_path, docs), ids_of(docs), batches=BatchSchedule.of(4), num_steps=12)
-    per_step = found.group_by("step").agg(pl.col("tokens").sum()).sort("step")
+    exposed = exposures(order_of(tmp_path, docs), ids_of(docs), batches=BatchSchedule.of(4), num_steps=12)
+    per_step = exposed.group_by("step").agg(pl.col("tokens").sum()).sort("step")
     assert per_step["step"].to_list() == list(range(12))
     assert set(per_step["tokens"]) == {4 * SEQ_LEN}
 
@@ -100,36 +100,36 @@ def test_the_batch_of_a_step_holds_the_tokens_of_the_document(tmp_path: Path) ->
 def test_a_phase_without_a_component_exposes_none_of_it(tmp_path: Path) -> None:
     docs = [Docs("a", (90,)), Docs("b", (80,))]
     order = order_of(tmp_path, docs, (Phase(0, {"a": 1.0}), Phase(16, {"b": 1.0})))
-    found = exposures(order, ids_of(docs), batches=BatchSchedule.of(4), num_steps=8)
-    last = {row["component"]: (row["first"], row["last"]) for row in steps_of(found)}
+    exposed = exposures(order, ids_of(docs), batches=BatchSchedule.of(4), num_steps=8)
+    last = {row["component"]: (row["first"], row["last"]) for row in steps_of(exposed)}
     assert last == {"a": (0, 3), "b": (4, 7)}
 
 
-def steps_of(found: pl.DataFrame) -> list[dict]:
+def steps_of(exposed: pl.DataFrame) -> list[dict]:
     step = pl.col("step")
-    return found.group_by("component").agg(step.min().alias("first"), step.max().alias("last")).to_dicts()
+    return exposed.group_by("component").agg(step.min().alias("first"), step.max().alias("last")).to_dicts()
 
 
 def test_a_tail_that_fills_no_sequence_is_never_seen(tmp_path: Path) -> None:
     docs = [Docs("a", (16, 0, 5))]  # two shards: tokens of documents 0 and 2, then of the empty 1
     order = order_of(tmp_path, docs, (Phase(0, {"a": 1.0}),))
-    found = exposures(order, ids_of(docs), batches=BatchSchedule.of(2), num_steps=20)
-    assert set(found["id"]) == {derive_id("a", 0)}
+    exposed = exposures(order, ids_of(docs), batches=BatchSchedule.of(2), num_steps=20)
+    assert set(exposed["id"]) == {derive_id("a", 0)}
 
 
 def test_no_steps_and_unknown_documents_give_no_rows_of_the_schema(tmp_path: Path) -> None:
     order = order_of(tmp_path, [Docs("a", (50,)), Docs("b", (50,))])
-    for found in (
+    for exposed in (
         exposures(order, {"a": [derive_id("a", 0)]}, batches=BatchSchedule.of(4), num_steps=0),
         exposures(order, {"a": ["f" * 32]}, batches=BatchSchedule.of(4), num_steps=5),
         exposures(order, {}, batches=BatchSchedule.of(4), num_steps=5),
     ):
-        assert found.height == 0
-        assert found.schema == pl.Schema(SCHEMA)
+        assert exposed.height == 0
+        assert exposed.schema == pl.Schema(SCHEMA)
 
 
 def test_rows_come_sorted(tmp_path: Path) -> None:
     docs = [Docs("b", (41, 12)), Docs("a", (20, 3, 33))]
-    found = exposures(order_of(tmp_path, docs), ids_of(docs), batches=BatchSchedule.of(4), num_steps=12)
-    assert found.equals(found.sort("component", "id", "step", "row"))
-    assert np.all(found["tokens"].to_numpy() > 0)
+    exposed = exposures(order_of(tmp_path, docs), ids_of(docs), batches=BatchSchedule.of(4), num_steps=12)
+    assert exposed.equals(exposed.sort("component", "id", "step", "row"))
+    assert np.all(exposed["tokens"].to_numpy() > 0)

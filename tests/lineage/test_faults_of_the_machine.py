@@ -110,9 +110,9 @@ def test_wherever_a_real_disk_is_full_nothing_is_half_committed_and_no_finished_
 
 def test_an_error_that_stands_among_its_own_causes_is_told_like_any_other() -> None:
     """A real full disk left such a ring: whoever asked for the kind of that failure waited for ever."""
-    refused, told = OSError(errno.ENOSPC, "No space left on device"), RuntimeError("no room")
-    told.__cause__, refused.__context__ = refused, told
-    assert kind_of(told) == kind_of(refused) == "disk"
+    refused, raised = OSError(errno.ENOSPC, "No space left on device"), RuntimeError("no room")
+    raised.__cause__, refused.__context__ = refused, raised
+    assert kind_of(raised) == kind_of(refused) == "disk"
 
 
 def test_errors_of_libraries_that_keep_the_systems_words_are_full_disks_too() -> None:

@@ -163,12 +163,12 @@ MANIFEST_BREAKS: Mapping[str, tuple[Callable[[Artifact], None], str, str]] = {
 @pytest.mark.parametrize("what", BREAKS)
 @pytest.mark.parametrize("where", ["documents", "cache"])
 def test_a_run_on_an_unfit_ancestor_is_refused_by_name(what: str, where: str, tmp_path: Path) -> None:
-    tamper, problem, said = BREAKS[what]
+    tamper, problem, detail = BREAKS[what]
     store, given = Store(str(tmp_path)), line()
     given.build_data(store)
     tamper(resolve(store, getattr(given, where)))
     with pytest.raises(
-        GateError, match=rf"run is refused, its ancestors are .*\n  {problem}: {where}\[kjv\]: .*{said}"
+        GateError, match=rf"run is refused, its ancestors are .*\n  {problem}: {where}\[kjv\]: .*{detail}"
     ) as caught:
         build(store, given.run)
     assert [(finding.problem, finding.artifact) for finding in caught.value.findings] == [(problem, f"{where}[kjv]")]
@@ -177,7 +177,7 @@ def test_a_run_on_an_unfit_ancestor_is_refused_by_name(what: str, where: str, tm
 
 @pytest.mark.parametrize("what", MANIFEST_BREAKS)
 def test_a_broken_manifest_is_found_at_the_gate(what: str, tmp_path: Path) -> None:
-    tamper, problem, said = MANIFEST_BREAKS[what]
+    tamper, problem, detail = MANIFEST_BREAKS[what]
     store, given = Store(str(tmp_path)), line()
     given.build_data(store)
     refs = spec_of(store, given.run).inputs
@@ -185,7 +185,7 @@ def test_a_broken_manifest_is_found_at_the_gate(what: str, tmp_path: Path) -> No
     tamper(resolve(store, given.documents))
     (finding,) = inspect(store, refs, {})
     assert (finding.problem, finding.artifact) == (problem, "documents[kjv]")
-    assert re.search(said, finding.detail)
+    assert re.search(detail, finding.detail)
     assert "`./marin materialize documents --partition kjv`" in finding.mend
 
 
@@ -409,8 +409,8 @@ def test_exactly_the_unfit_ancestors_are_found(parents: Parents, data: st.DataOb
         for number in unfit:
             data.draw(st.sampled_from([fail_a_check, distrust]))(made[number])
         findings = inspect(made[start].store, [made[start].ref("x")], {})
-    found = sorted(finding.artifact for finding in findings)
-    assert found == sorted(made[number].name for number in unfit & reached(parents, start, "up"))
+    names = sorted(finding.artifact for finding in findings)
+    assert names == sorted(made[number].name for number in unfit & reached(parents, start, "up"))
 
 
 def changed(value: object, data: st.DataObject) -> object:

@@ -86,10 +86,10 @@ def launcher(folder: Path):
     """Like `run_subprocess`, with the test's own module on the path."""
     (folder / "concatenate.py").write_text(CONCATENATE)
 
-    def launch(asked: LaunchRequest) -> LaunchRecord:
-        command = [sys.executable, "-m", asked.module, str(asked.job_path)]
+    def launch(request: LaunchRequest) -> LaunchRecord:
+        command = [sys.executable, "-m", request.module, str(request.job_path)]
         environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{folder}"}
-        with asked.log_path.open("w") as log_file:
+        with request.log_path.open("w") as log_file:
             subprocess.run(
                 command, env=environment, cwd=ROOT, stdout=log_file, stderr=subprocess.STDOUT, check=True, timeout=60
             )
@@ -117,7 +117,7 @@ def test_idle_workers_hold_no_memory_while_a_job_runs(tmp_path: Path) -> None:
         build(store, FIRST, execution=execution)
         (worker,) = pool.map(os.getpid, [()], 1, None)
 
-        def looking(asked: LaunchRequest) -> LaunchRecord:
+        def looking(request: LaunchRequest) -> LaunchRecord:
             raise InterruptedError(f"worker there: {Path(f'/proc/{worker}').exists()}")
 
         with pytest.raises(InterruptedError, match="worker there: False"):

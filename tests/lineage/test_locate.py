@@ -18,9 +18,9 @@ def test_folder_address_and_name_mean_the_same_artifact(tmp_path: Path) -> None:
     with writing(stores[1], spec) as out:
         (out.folder / "file.txt").write_text("bytes")
     for text in (str(tmp_path / "b" / spec.address), spec.address, spec.address + "/", "runs/x/checkpoint[2026-11-21]"):
-        found = locate(stores, text)
-        assert found.spec == spec
-        assert Path(found.store.root) == tmp_path / "b"
+        artifact = locate(stores, text)
+        assert artifact.spec == spec
+        assert Path(artifact.store.root) == tmp_path / "b"
 
 
 def test_the_newest_of_a_name_is_taken_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

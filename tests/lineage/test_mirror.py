@@ -75,8 +75,8 @@ def test_a_copy_of_a_quarantined_artifact_is_quarantined(local: Store, bucket: S
     list(mirror(model, bucket, "me"))
     quarantine(next(local.artifacts("raw")), "the licence was withdrawn", "me")
     list(mirror(model, bucket, "me"))
-    found = inspect(bucket, [model.ref("model")], {})
-    assert [(each.problem, each.ref.key) for each in found] == [("quarantined", ("raw",))]
+    findings = inspect(bucket, [model.ref("model")], {})
+    assert [(each.problem, each.ref.key) for each in findings] == [("quarantined", ("raw",))]
     assert [v.why for v in verdicts(next(bucket.artifacts("raw")))] == ["the licence was withdrawn"]
 
 

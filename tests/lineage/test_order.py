@@ -114,7 +114,7 @@ def test_nor_does_that_of_one_whose_shares_are_split(tmp_path: Path) -> None:
     phases = (Phase(0, {"a": 3.0, "b": 1.0, "c": 0.3}), Phase(32, {"a": 1.0, "b": 2.0, "c": 0.3}))
     docs = [Docs("a", (300,)), Docs("b", (100,)), Docs("c", (40,))]
     order = DataOrder.open(mixture_of(tmp_path, docs, phases, apportioning="split"), SEQ_LEN)
-    components, sequences = (found.tolist() for found in order.locate(np.arange(64)))
+    components, sequences = (array.tolist() for array in order.locate(np.arange(64)))
     assert "".join("abc"[c] for c in components) == "abaaaaaaaabacabbaabaaabaababacaabaaabbbabbabcbbbbacbabbabbabcabb"
     assert sequences[:24] == [3, 10, 22, 15, 1, 36, 27, 34, 19, 17, 1, 14, 2, 6, 6, 7, 20, 31, 4, 21, 33, 32, 3, 5]
 
@@ -140,8 +140,8 @@ def test_indices_may_come_in_any_order(tmp_path: Path, indices: list[int]) -> No
         mixture_of(tmp_path, [Docs("a", (300,)), Docs("b", (100,))], (Phase(0, {"a": 3.0, "b": 1.0}),)), SEQ_LEN
     )
     components, sequences = order.locate(np.array(indices))
-    found = [(order.names[c], s) for c, s in zip(components.tolist(), sequences.tolist(), strict=True)]
-    assert found == [order.sequence_at(index) for index in indices]
+    located = [(order.names[c], s) for c, s in zip(components.tolist(), sequences.tolist(), strict=True)]
+    assert located == [order.sequence_at(index) for index in indices]
 
 
 def test_an_index_below_zero_is_refused(tmp_path: Path) -> None:

@@ -52,16 +52,16 @@ def test_exposures_of_a_packed_run_are_what_lies_in_its_batches(
     docs = [Docs("a", a), Docs("b", b)]
     order = DataOrder.open(packed(tmp_path_factory.mktemp("store"), docs, shuffle=shuffle), SEQ_LEN)
     ids = {d.component: [derive_id(d.component, i) for i in range(len(d.lengths))] for d in docs}
-    found = exposures(order, ids, batches=BatchSchedule.of(size), num_steps=num_steps)
-    assert sorted(found.iter_rows()) == scanned(order, size, num_steps)
+    exposed = exposures(order, ids, batches=BatchSchedule.of(size), num_steps=num_steps)
+    assert sorted(exposed.iter_rows()) == scanned(order, size, num_steps)
 
 
 def test_simulated_epochs_of_a_packed_run_too(tmp_path: Path) -> None:
     docs = [Docs("a", (5, 3, 8, 2, 7, 6, 9, 4)), Docs("b", (8,) * 9)]
     order = DataOrder.open(packed(tmp_path, docs, simulate=SimulatedEpoching(1, 2)), SEQ_LEN)
     ids = {d.component: [derive_id(d.component, i) for i in range(len(d.lengths))] for d in docs}
-    found = exposures(order, ids, batches=BatchSchedule.of(4), num_steps=12)
-    assert sorted(found.iter_rows()) == scanned(order, 4, 12)
+    exposed = exposures(order, ids, batches=BatchSchedule.of(4), num_steps=12)
+    assert sorted(exposed.iter_rows()) == scanned(order, 4, 12)
     assert order.num_used(1) == 4
 
 
@@ -74,16 +74,16 @@ def test_rows_are_whole_documents_one_segment_each(tmp_path: Path) -> None:
         component, _ = order.sequence_at(row)
         cache = order.caches[order.names.index(component)]
         whole = [cache.read(*(cache.document_span(document) or (0, 0))).tolist() for document in cache.document_ids()]
-        found = [tokens[row][segments[row] == number].tolist() for number in range(segments[row].max() + 1)]
-        assert all(document in whole for document in found)
-        assert sum(map(len, found)) == int((segments[row] >= 0).sum())
+        segments_of_row = [tokens[row][segments[row] == number].tolist() for number in range(segments[row].max() + 1)]
+        assert all(document in whole for document in segments_of_row)
+        assert sum(map(len, segments_of_row)) == int((segments[row] >= 0).sum())
         assert not np.any(np.diff(segments[row][segments[row] >= 0]) < 0)
     assert np.array_equal(weights, (segments >= 0).astype(np.float32))
     assert not tokens[segments < 0].any()
     assert order.has_weights
 
 
-@given(lengths.filter(lambda found: sum(found) >= SEQ_LEN), st.booleans())
+@given(lengths.filter(lambda sizes: sum(sizes) >= SEQ_LEN), st.booleans())
 @settings(max_examples=examples(20))
 def test_within_documents_the_first_token_of_each_counts_for_nothing(
     tmp_path_factory: pytest.TempPathFactory, a: tuple[int, ...], is_packed: bool

@@ -33,8 +33,8 @@ def slow_best_fit(sizes: list[int], capacity: int, limit: int) -> list[int]:
 def test_best_fit_is_that_of_one_piece_at_a_time(capacity: int, data: st.DataObject) -> None:
     sizes = data.draw(st.lists(st.integers(1, capacity), max_size=50))
     limit = data.draw(st.none() | st.integers(1, 6))
-    found = best_fit(np.array(sizes, np.int64), capacity, limit)
-    assert found.tolist() == slow_best_fit(sizes, capacity, capacity if limit is None else limit)
+    bins = best_fit(np.array(sizes, np.int64), capacity, limit)
+    assert bins.tolist() == slow_best_fit(sizes, capacity, capacity if limit is None else limit)
 
 
 def plan_of(root: Path, lengths: np.ndarray, packing: Packing) -> tuple[Packed, PackingStatistics]:
@@ -88,8 +88,8 @@ def test_the_way_back_is_that_of_a_forward_scan(
 ) -> None:
     plan, _ = plan_of(tmp_path_factory.mktemp("plan"), lengths, Packing(seq_len, overlong, None, window))
     ends = np.cumsum(lengths, dtype=np.int64)
-    asked = data.draw(st.lists(st.integers(0, len(lengths) - 1), max_size=12)) if len(lengths) else []
-    spans = np.array([(ends[i] - lengths[i], ends[i]) for i in asked], np.int64).reshape(-1, 2)
+    chosen = data.draw(st.lists(st.integers(0, len(lengths) - 1), max_size=12)) if len(lengths) else []
+    spans = np.array([(ends[i] - lengths[i], ends[i]) for i in chosen], np.int64).reshape(-1, 2)
     wanted = []
     which, starts, sizes = plan.pieces(np.arange(plan.count))
     for number, (low, high) in enumerate(spans.tolist()):

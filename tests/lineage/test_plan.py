@@ -150,10 +150,10 @@ def test_many_nodes_are_found_as_one_by_one_and_an_ancestor_that_they_share_is_r
     looked_up: list[str] = []
     find = Store.find
     monkeypatch.setattr(Store, "find", lambda self, spec: looked_up.append(spec.name) or find(self, spec))
-    found = find_all(store, [*tops, text_node("never made"), chain("abc")])  # built anew: other objects of the same meaning
+    artifacts = find_all(store, [*tops, text_node("never made"), chain("abc")])  # built anew: other objects of the same meaning
     monkeypatch.undo()
     made = [resolve(store, top).manifest.spec for top in (*tops[:3], shared)]
-    assert [one and one.manifest.spec for one in found] == [*made[:3], None, None, None, made[3]]
+    assert [one and one.manifest.spec for one in artifacts] == [*made[:3], None, None, None, made[3]]
     assert sorted(looked_up) == sorted(
         ["above/0", "above/1", "above/2", "above/3", "above/4", "length", "text[p]", "text[p]", "top"]
     )

@@ -60,9 +60,9 @@ def test_batches_are_the_local_ones(mixtures: tuple[Artifact, Artifact], gcs: Gc
     for start in range(0, 64, 16):
         assert np.array_equal(orders[0].batch(start, 16), orders[1].batch(start, 16))
     assert gcs.counts["any"] - opened <= 1 + 2 * 16, "every file is one block: racing threads may ask for it more than once"
-    asked = gcs.counts["any"]
+    num_requests = gcs.counts["any"]
     orders[1].batch(0, 64)
-    assert gcs.counts["any"] == asked, "blocks are kept"
+    assert gcs.counts["any"] == num_requests, "blocks are kept"
 
 
 def test_opening_reads_ends_and_ids_alone(mixtures: tuple[Artifact, Artifact], gcs: GcsServer) -> None:

@@ -93,18 +93,18 @@ def test_rows_are_those_of_reading_a_token_at_a_time(
     weights = {"a": 1.0, "b": 2.0, "c": 0.0}
     options = {"packing": packing, "shuffle": shuffle, "apportioning": apportioning}
     order = order_of(tmp_path_factory.mktemp("store"), parts, weights, **options)
-    found = order.rows(start, count, within_documents=True)
+    batch = order.rows(start, count, within_documents=True)
     slow = [slow_row(order, index) for index in range(start, start + count)]
-    assert found.weights is not None and found.segment_ids is not None
-    assert [array.dtype.name for array in found] == ["int32", "float32", "int32"]
-    assert list(zip(*(array.tolist() for array in found), strict=True)) == slow
+    assert batch.weights is not None and batch.segment_ids is not None
+    assert [array.dtype.name for array in batch] == ["int32", "float32", "int32"]
+    assert list(zip(*(array.tolist() for array in batch), strict=True)) == slow
     across = order.rows(start, count)
-    assert np.array_equal(across.tokens, found.tokens) and across.segment_ids is None
+    assert np.array_equal(across.tokens, batch.tokens) and across.segment_ids is None
     assert (across.weights is not None) == order.has_weights
     if across.weights is not None:
-        counted = np.diff(found.segment_ids, axis=1, prepend=-2) == 0
-        assert np.array_equal(across.weights[counted], found.weights[counted])
-        assert not across.weights[found.segment_ids < 0].any()
+        counted = np.diff(batch.segment_ids, axis=1, prepend=-2) == 0
+        assert np.array_equal(across.weights[counted], batch.weights[counted])
+        assert not across.weights[batch.segment_ids < 0].any()
 
 
 def test_simulated_epochs_use_no_component_that_is_not_read(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def ran(store: Store) -> list[str]:
     return Path(store.root, "log").read_text().split()
 
 
-def said(capsys: pytest.CaptureFixture[str]) -> str:
+def logged(capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
@@ -60,8 +60,8 @@ def test_three_processes_one_of_them_killed_make_the_bytes_of_one(store: Store, 
     Path(store.root, "die-e").touch()  # the second shard of runner 1
     job_path = write_shard_job(job_of(store))
     first = [runner(job_path, "--index", str(i), "--count", "3") for i in range(3)]
-    told = [process.communicate(timeout=120)[0] for process in first]
-    assert [process.returncode for process in first] == [0, -signal.SIGKILL, 0], told
+    outputs = [process.communicate(timeout=120)[0] for process in first]
+    assert [process.returncode for process in first] == [0, -signal.SIGKILL, 0], outputs
     assert sorted(ran(store)) == list(NAMES)
 
     assert main(["sharded_stage", str(job_path), "--index", "1", "--count", "3"]) == 0, "its restart"
@@ -83,8 +83,8 @@ def test_two_runners_of_one_share_do_no_harm(store: Store, whole: Artifact) -> N
     job_path = write_shard_job(job_of(store))
     both = [runner(job_path) for _ in range(2)]
     for process in both:
-        told, _ = process.communicate(timeout=120)
-        assert process.returncode in (0, NOT_YET), told
+        output, _ = process.communicate(timeout=120)
+        assert process.returncode in (0, NOT_YET), output
     for name in NAMES:
         folder = next((Path(store.root) / ".work" / "shards").glob(f"*/write-{name}"))
         assert len(list(folder.glob("data-*"))) == 1 and (folder / "shard.json").exists()
@@ -150,7 +150,7 @@ def test_a_runner_whose_shard_fails_names_it_and_ends_with_1(store: Store, capsy
     Path(store.root).mkdir()
     Path(store.root, "bad-d").touch()
     assert main(["sharded_stage", str(write_shard_job(job_of(store))), "--index", "0", "--count", "3"]) == 1
-    assert "write-d (permanent, tried once): ValueError: d cannot be read" in said(capsys)
+    assert "write-d (permanent, tried once): ValueError: d cannot be read" in logged(capsys)
     assert ran(store) == ["a", "d", "g"], "the others of its share are done"
 
 

@@ -142,8 +142,8 @@ def test_one_and_two_workers_write_the_same_bytes(tmp_path: Path) -> None:
 def test_statistics_come_in_name_order_and_from_earlier_attempts_too(tmp_path: Path) -> None:
     folder, log = ShardFolder(tmp_path / "work"), tmp_path / "log"
     run_shards(folder, write_shard, tasks_of(log, ("dd", "b")), workers=1, pool=WorkerPool(), title="t")
-    found = run_shards(folder, write_shard, tasks_of(log, ("dd", "ccc", "b", "a")), workers=1, pool=WorkerPool(), title="t")
-    assert list(found.finished.items()) == [(name, {"letters": len(name)}) for name in ("a", "b", "ccc", "dd")]
+    outcome = run_shards(folder, write_shard, tasks_of(log, ("dd", "ccc", "b", "a")), workers=1, pool=WorkerPool(), title="t")
+    assert list(outcome.finished.items()) == [(name, {"letters": len(name)}) for name in ("a", "b", "ccc", "dd")]
     assert log.read_text().split() == ["dd", "b", "ccc", "a"], "begun in the order in which they are asked for"
 
 

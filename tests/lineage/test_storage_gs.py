@@ -60,12 +60,12 @@ def write(store: Store, spec: ArtifactSpec = SPEC) -> Artifact:
 
 def assert_whole(store: Store, spec: ArtifactSpec = SPEC) -> Artifact:
     """There is one artifact, its bytes are those that were written, and no other data lies beside it."""
-    found = Store(store.root, scratch_folder=f"{store.scratch_folder}-reader").find(spec)
-    assert found is not None
-    found.verify()
-    assert {entry.path for entry in found.manifest.files} == FILES.keys()
-    assert store.storage.folders(spec.address) == [found.manifest.data_folder, "signatures"]
-    return found
+    artifact = Store(store.root, scratch_folder=f"{store.scratch_folder}-reader").find(spec)
+    assert artifact is not None
+    artifact.verify()
+    assert {entry.path for entry in artifact.manifest.files} == FILES.keys()
+    assert store.storage.folders(spec.address) == [artifact.manifest.data_folder, "signatures"]
+    return artifact
 
 
 def test_the_server_keeps_the_rules_of_the_real_one(server: GcsServer) -> None:
@@ -177,12 +177,12 @@ def test_a_download_that_fails_leaves_nothing_on_the_disk(server: GcsServer, tmp
     store = fresh_store(server, tmp_path)
     write(store)
     reader = Store(store.root, scratch_folder=str(tmp_path / "reader"))
-    found = reader.find(SPEC)
-    assert found is not None
+    artifact = reader.find(SPEC)
+    assert artifact is not None
     server.counts.clear()
     server.faults.append(Fault("read", 2, "410"))
     with pytest.raises(Exception, match="410 GET"):
-        found.folder()
+        artifact.folder()
     assert list((reader.scratch / "fetched" / SPEC.version).iterdir()) == []
     assert_whole(reader)
 
@@ -210,9 +210,9 @@ def test_a_writer_killed_at_any_request_leaves_all_or_nothing(server: GcsServer,
     child.join()
     server.settle()
     assert child.exitcode == -signal.SIGKILL
-    found = store.find(SPEC)
-    assert (found is not None) == (number > len(FILES) + 2), "the manifest comes last"
-    if found is None:
+    artifact = store.find(SPEC)
+    assert (artifact is not None) == (number > len(FILES) + 2), "the manifest comes last"
+    if artifact is None:
         write(store)
     assert_whole(store)
 

@@ -104,9 +104,9 @@ def test_the_first_of_two_writers_wins_and_the_loser_discards(tmp_path: Path) ->
         with writing(store, SPEC) as second:
             (second.folder / "x.txt").write_text("second")
     assert second.artifact.data_version == first.artifact.data_version
-    found = store.find(SPEC)
-    assert found is not None
-    assert found.files()[0].read_text() == "second"
+    artifact = store.find(SPEC)
+    assert artifact is not None
+    assert artifact.files()[0].read_text() == "second"
     assert len(list((tmp_path / SPEC.address).glob("data-*"))) == 1
 
 

@@ -80,8 +80,8 @@ def test_a_span_reads_its_tokens_and_names_the_documents_with_one_in_it(
     start = data.draw(st.integers(0, len(flat)))
     stop = data.draw(st.integers(start, len(flat)))
     assert cache.read(start, stop).tolist() == flat[start:stop]
-    found = cache.documents_between(start, stop)
-    assert found == [(document_id(i), *span) for i, span in enumerate(spans) if span and overlap(span, (start, stop))]
+    named = cache.documents_between(start, stop)
+    assert named == [(document_id(i), *span) for i, span in enumerate(spans) if span and overlap(span, (start, stop))]
 
 
 @given(shards, st.data())

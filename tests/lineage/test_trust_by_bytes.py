@@ -32,9 +32,9 @@ def test_a_quarantine_stops_every_descendant_by_bytes_and_affected_lists_them(gr
             store.delete(made.pop(place))
         wanted = {made[place].spec.address for place in graph.below(bad[0], made)}
         assert {a.spec.address for a in made.values() if is_quarantined(store, a)} == wanted
-        found = affected_by(lineage_tables(store), [made[bad].spec.address])
-        assert set(found.addresses) == wanted and len(found.addresses) == len(wanted)
-        origins = found.rows.filter(is_origin=True)["address"].to_list()
+        affected = affected_by(lineage_tables(store), [made[bad].spec.address])
+        assert set(affected.addresses) == wanted and len(affected.addresses) == len(wanted)
+        origins = affected.rows.filter(is_origin=True)["address"].to_list()
         assert set(origins) == {artifact.spec.address for place, artifact in made.items() if place[0] == bad[0]}
 
 

@@ -227,7 +227,7 @@ def test_events_from_before_an_upgrade_still_agree(store: Store) -> None:
     assert not after.disagreements
     assert sum("an upgrade moved it" in unknown.why for unknown in after.unknown) == len(MOVED)
     lie = replace(next(event for event in events if event.key == ("corpus", "small")), data_version="0" * 32)
-    assert [found.kind for found in compared([lie]).disagreements] == ["other_bytes"]
+    assert [each.kind for each in compared([lie]).disagreements] == ["other_bytes"]
 
 
 def test_killed_at_any_operation_it_loses_nothing_and_the_next_run_finishes(store: Store, tmp_path: Path) -> None:

@@ -71,11 +71,11 @@ BROKEN: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("said", BROKEN)
-def test_a_bad_record_is_named_and_stops_only_what_it_is_about(made: list[Artifact], said: str) -> None:
-    BROKEN[said](record(made[0].store, 2))
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_bad_record_is_named_and_stops_only_what_it_is_about(made: list[Artifact], fault: str) -> None:
+    BROKEN[fault](record(made[0].store, 2))
     (finding,) = [f for f in inspect(made[1].store, [made[1].ref("x")], {}) if f.problem == "unjudged"]
-    assert f"record 2 of the verdict log {said}" in finding.detail
+    assert f"record 2 of the verdict log {fault}" in finding.detail
     assert problems(made[0]) == ["quarantined"] and problems(made[2]) == ["quarantined"]
     fresh = write(made[0].store, 7, [])
     assert problems(fresh) == []

@@ -111,7 +111,7 @@ def test_a_change_is_found_exactly_when_a_sampled_shard_has_it(
 
 
 @pytest.mark.parametrize(
-    ("after", "told"),
+    ("after", "detail"),
     [
         (stage_of(SAME, ending="!"), "1 of 6 files: all.txt"),
         (stage_of(SAME, fact=1), "its files are equal, its manifest would differ at extra.fact.deep"),
@@ -120,11 +120,11 @@ def test_a_change_is_found_exactly_when_a_sampled_shard_has_it(
         (stage_of(dict.fromkeys(NAMES[:4], "text")), "2 of 6 files: all.txt, e.txt"),
     ],
 )
-def test_other_output_is_told_and_leaves_the_artifact_drifted(tmp_path: Path, after: Stage, told: str) -> None:
+def test_other_output_is_told_and_leaves_the_artifact_drifted(tmp_path: Path, after: Stage, detail: str) -> None:
     """A step after the shards, a fact in the manifest, and another cut into shards differ wherever the sample falls."""
     artifact, evidence = ask(tmp_path, stage_of(SAME), after)
     assert not evidence.is_equal
-    assert told in evidence.detail
+    assert detail in evidence.detail
     built = build(artifact.store, Node(("words",), None, after, Words()))
     assert built.reused and built.drifted
     assert "bump the stage version" in str(built.drift)
@@ -219,9 +219,9 @@ def test_a_job_is_verified_over_links_to_its_ancestors(tmp_path: Path, monkeypat
     monkeypatch.syspath_prepend(str(folder))
     importlib.import_module("a_job.__main__")  # the fingerprint finds modules outside the project where they are loaded
 
-    def launch(asked: LaunchRequest) -> LaunchRecord:
+    def launch(request: LaunchRequest) -> LaunchRecord:
         environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{folder}"}
-        subprocess.run([sys.executable, "-m", asked.module, str(asked.job_path)], env=environment, check=True, timeout=60)
+        subprocess.run([sys.executable, "-m", request.module, str(request.job_path)], env=environment, check=True, timeout=60)
         return LaunchRecord("child process", "cpu", ())
 
     top = Node(("words",), None, stage_of(SAME), Words())

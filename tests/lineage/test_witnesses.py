@@ -15,7 +15,7 @@ from lineage.graph.consistency import Comparison, LogEvent, Parent, combined_ver
 
 def honest(number: int, artifact: Artifact, digests: dict[str, str]) -> LogEvent:
     """What a log says that saw everything."""
-    found = {ref.key: ref.data_version for ref in artifact.spec.inputs}
+    versions = {ref.key: ref.data_version for ref in artifact.spec.inputs}
     return LogEvent(
         number,
         artifact.spec.key,
@@ -24,7 +24,7 @@ def honest(number: int, artifact: Artifact, digests: dict[str, str]) -> LogEvent
         artifact.spec.version,
         digests[artifact.spec.address],
         artifact.spec.inputs,
-        tuple(Parent(key, version, ((None, version),), version) for key, version in found.items()),
+        tuple(Parent(key, version, ((None, version),), version) for key, version in versions.items()),
         "run",
     )
 
@@ -35,18 +35,18 @@ def compared(store: Store, events: list[LogEvent]) -> Comparison:
 
 def lies(event: LogEvent) -> dict[str, LogEvent]:
     """Every way in which an event can say something else, by the kind of disagreement that it must give."""
-    told: dict[str, LogEvent] = {
+    by_kind: dict[str, LogEvent] = {
         "other_bytes": replace(event, data_version="0" * 32),
         "rewritten_manifest": replace(event, manifest="0" * 32),
         "no_manifest": replace(event, version="0" * 32),
     }
     if event.inputs and event.parents:
         first, *rest = event.parents
-        told["other_inputs"] = replace(event, inputs=event.inputs[1:])
-        told["forged_tag"] = replace(event, parents=(replace(first, recorded="0" * 32), *rest))
+        by_kind["other_inputs"] = replace(event, inputs=event.inputs[1:])
+        by_kind["forged_tag"] = replace(event, parents=(replace(first, recorded="0" * 32), *rest))
         wrong = replace(first, recorded="0" * 32, walked=((None, "0" * 32),), expected="0" * 32)
-        told["other_input_version"] = replace(event, parents=(wrong, *rest))
-    return told
+        by_kind["other_input_version"] = replace(event, parents=(wrong, *rest))
+    return by_kind
 
 
 @given(dags(max_nodes=6), st.data())
@@ -58,9 +58,9 @@ def test_an_honest_log_agrees_and_one_lie_is_one_disagreement(
     made = write_dag(store, parents)
     digests = dict(every_manifest(store).digests)
     events = [honest(number, artifact, digests) for number, artifact in enumerate(made)]
-    found = compared(store, events)
-    assert (found.disagreements, found.unknown) == ((), ())
-    assert found.counts["inputs that events confirm"] == sum(len(artifact.spec.inputs) for artifact in made)
+    comparison = compared(store, events)
+    assert (comparison.disagreements, comparison.unknown) == ((), ())
+    assert comparison.counts["inputs that events confirm"] == sum(len(artifact.spec.inputs) for artifact in made)
     liar = data.draw(st.sampled_from(events))
     kind = data.draw(st.sampled_from(sorted(lies(liar))))
     lie = replace(lies(liar)[kind], number=len(events))
@@ -78,9 +78,11 @@ def test_other_partitions_mapped_since_are_unknown_while_the_fold_is_that_of_the
     first, second = write_dag(store, [[], [0]])
     event = honest(1, second, dict(every_manifest(store).digests))
     recorded = combined_version([(None, first.data_version)])
-    found = ((None, first.data_version), ("joined", "1" * 32))
+    walked = ((None, first.data_version), ("joined", "1" * 32))
     (parent,) = event.parents
-    mapped_since = replace(event, parents=(replace(parent, recorded=recorded, walked=found, expected=combined_version(found)),))
+    mapped_since = replace(
+        event, parents=(replace(parent, recorded=recorded, walked=walked, expected=combined_version(walked)),)
+    )
     result = compared(store, [honest(0, first, dict(every_manifest(store).digests)), mapped_since])
     assert result.disagreements == ()
     assert [(one.artifact, one.input) for one in result.unknown] == [("tests/n1", "tests/n0")]

@@ -48,7 +48,7 @@ def test_who_died_before_anybody_looked_still_has_a_peak() -> None:
     worker = Worker(None)
     worker.start("x", (killed, ()))
     worker.process.wait()
-    death = next(told for _ in range(2) if isinstance(told := worker.answer(), WorkerDied))
+    death = next(answer for _ in range(2) if isinstance(answer := worker.answer(), WorkerDied))
     worker.end()
     assert death.exit_code == -signal.SIGKILL
     assert death.peak_rss_bytes > 1 << 20, "a Python process has more"
@@ -76,8 +76,8 @@ def test_the_narrowest_record_of_kills_is_read(line: str, record: str, tmp_path:
     for number, path in enumerate(("proc/vmstat", "proc/7/cgroup", "sys/none/here", record)):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(line if path.endswith("cgroup") else f"low 3\noom 9\noom_kill {number}\n")
-    found = oom_record(7, tmp_path / "proc", tmp_path / "sys")
-    assert (found, oom_kills(found)) == (tmp_path / record, 3)
+    record_path = oom_record(7, tmp_path / "proc", tmp_path / "sys")
+    assert (record_path, oom_kills(record_path)) == (tmp_path / record, 3)
 
 
 @pytest.fixture
@@ -106,10 +106,10 @@ def test_what_the_kernel_kills_for_memory_is_told_as_memory(tmp_path: Path, box:
     """No limit of ours: the largest process of the stage's group is killed with SIGKILL, and the group's count says why."""
     code = "import sys; from test_worker_deaths import fail_in; fail_in(*sys.argv[1:])"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, Path(__file__).parent)))}
-    told = subprocess.run(
+    child = subprocess.run(
         [sys.executable, "-c", code, str(box), str(tmp_path)], env=environment, stdout=subprocess.PIPE, text=True
     )
-    failure = json.loads(told.stdout)
+    failure = json.loads(child.stdout)
     assert (failure["name"], failure["kind"]) == ("b", "memory")
     assert "SIGKILL" in failure["error"] and "out of memory" in failure["error"]
     assert failure["peak_rss_bytes"] > 0  # memory is looked at every 100 ms: the last look may be early

@@ -66,8 +66,8 @@ def github(web: Web, method: str, path: str, query: dict[str, list[str]], body: 
     parts = path.removeprefix("/repos/lab/marin/").split("/")
     if method == "GET" and parts == ["issues"]:
         page = int(query["page"][0])
-        found = [issue for issue in web.issues if query["labels"][0] in issue["labels"]]
-        return 200, found[(page - 1) * 100 : page * 100]
+        labelled = [issue for issue in web.issues if query["labels"][0] in issue["labels"]]
+        return 200, labelled[(page - 1) * 100 : page * 100]
     allowed = CREATE if method == "POST" else UPDATE
     if parts[-1] == "comments":
         allowed = {"body": str}

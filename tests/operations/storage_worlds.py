@@ -33,8 +33,8 @@ def bytes_below(store: Store) -> dict[str, bytes]:
 
 def dangling(store: Store) -> list[str]:
     """Inputs of present artifacts that are not there; a child that is taken while we look is no fault."""
-    found = list(store.artifacts())
-    missing = [(a, ref) for a in found for ref in a.spec.inputs if store.open(ref.address) is None]
+    artifacts = list(store.artifacts())
+    missing = [(a, ref) for a in artifacts for ref in a.spec.inputs if store.open(ref.address) is None]
     return [f"{a.name} <- {ref.address}" for a, ref in missing if store.open(a.spec.address) is not None]
 
 

@@ -110,8 +110,8 @@ def test_a_dead_channel_loses_nothing_and_holds_up_no_other(tmp_path: Path, web:
 def test_no_address_and_no_token_is_in_an_error(tmp_path: Path, web: Web) -> None:
     web.dead = True
     named: dict[str, Channel] = {"slack": Webhook(f"{web.url}/hook"), "github": GitHubIssues("lab/marin", "secret", web.url)}
-    for told in (*tell(Store(str(tmp_path)), named, [finding("a")], NOW).values(), repr(named)):
-        assert "secret" not in told and web.url not in told.replace("api='" + web.url, "")
+    for text in (*tell(Store(str(tmp_path)), named, [finding("a")], NOW).values(), repr(named)):
+        assert "secret" not in text and web.url not in text.replace("api='" + web.url, "")
     with pytest.raises(ValueError, match="https") as refused:
         Webhook("http://hooks.example.org/T0/secret")
     assert "secret" not in str(refused.value)

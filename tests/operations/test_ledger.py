@@ -35,8 +35,8 @@ def ledger(*stores: Store) -> Ledger:
     return open_ledger(stores, price_table(), TODAY)
 
 
-def ask(found: Ledger, sql: str) -> list[tuple]:
-    with opened(found) as connection:
+def ask(opened_ledger: Ledger, sql: str) -> list[tuple]:
+    with opened(opened_ledger) as connection:
         return query(connection, sql).rows()
 
 
@@ -51,9 +51,9 @@ def test_the_cost_of_a_ferry_by_sql_is_the_sum_of_its_attempts_by_hand(sailed: S
 
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_every_canned_question_has_an_answer(sailed: Sailed, name: str) -> None:
-    found = ask(ledger(sailed.lab.store, sailed.lab.ferry_store), QUESTIONS[name].sql)
+    answer = ask(ledger(sailed.lab.store, sailed.lab.ferry_store), QUESTIONS[name].sql)
     quiet = {"cost-of-failures", "unpriced", "standing-waivers", "refused-artifacts", "forecasts", "caches-without-readers"}
-    assert found or name in quiet | {"contaminated", "unaudited"}
+    assert answer or name in quiet | {"contaminated", "unaudited"}
 
 
 def test_a_ferry_has_a_summary_of_every_step(sailed: Sailed) -> None:
@@ -98,9 +98,9 @@ def test_a_manifest_that_was_edited_is_named_and_the_others_are_counted(tmp_path
     manifest = tmp_path / bad.spec.address / MANIFEST_NAME
     manifest.write_text(manifest.read_text().replace('"run_id": ""', '"run_id": "x"'))
     for _ in range(2):
-        found = ledger(store)
-        assert ask(found, "SELECT name FROM artifacts") == [("tests/n1",)]
-        [(what, why)] = found.unreadable.items()
+        now = ledger(store)
+        assert ask(now, "SELECT name FROM artifacts") == [("tests/n1",)]
+        [(what, why)] = now.unreadable.items()
         assert what.endswith(bad.spec.address) and "edited" in why
 
 
@@ -179,8 +179,8 @@ def test_a_price_holds_from_its_day() -> None:
     earlier = Price("x", "machine_hour", Decimal(1), "2026-01-01", "a")
     table = PriceTable((earlier, replace(earlier, dollars=Decimal(2), since="2026-02-01")))
     days = ("2025-12-31", "2026-01-31", "2026-02-01")
-    found = [table.at("x", "machine_hour", day) for day in days]
-    assert [price and price.dollars for price in found] == [None, 1, 2]
+    prices = [table.at("x", "machine_hour", day) for day in days]
+    assert [price and price.dollars for price in prices] == [None, 1, 2]
     assert total([Decimal("0.1")] * 10) == 1 and total([Decimal(1), None]) is None
     with pytest.raises(ValueError, match="declared twice"):
         PriceTable((table.prices[0], table.prices[0]))
@@ -191,9 +191,9 @@ def test_money_is_exact_to_a_billionth_of_a_dollar() -> None:
     price = Price("x", "machine_hour", Decimal(1), "2026-01-01", "a")
     used = ("x", False, 1200.0, None, None, "u", "h", "summary")
     rows = [("l", "a", "p", "n", "s", "r", 1, "done", "", "2026-01-02", "", "", *used)]
-    found = priced(pl.DataFrame(rows * 100_000, schema=LAUNCHES, orient="row"), PriceTable((price,)))
-    assert abs(found["dollars"].sum() - charge(price, 120_000_000.0, 1)) < Decimal("1e-6")
-    assert found["dollars"][0] == Decimal("0.333333333333")
+    costs = priced(pl.DataFrame(rows * 100_000, schema=LAUNCHES, orient="row"), PriceTable((price,)))
+    assert abs(costs["dollars"].sum() - charge(price, 120_000_000.0, 1)) < Decimal("1e-6")
+    assert costs["dollars"][0] == Decimal("0.333333333333")
 
 
 @pytest.mark.parametrize(
@@ -223,13 +223,13 @@ def test_sql_reads_the_ledger_and_nothing_else(tmp_path: Path, sql: str) -> None
 def test_the_ledger_as_a_file_answers_the_same(tmp_path: Path) -> None:
     store = Store(str(tmp_path / "artifacts"))
     write(store, 2, [write(store, 1, [])])
-    found = ledger(store)
-    save(found, tmp_path / "lab.duckdb")
+    whole = ledger(store)
+    save(whole, tmp_path / "lab.duckdb")
     with duckdb.connect(str(tmp_path / "lab.duckdb"), read_only=True) as connection:
         sql = "SELECT * FROM costs ORDER BY name"
-        assert connection.execute(sql).fetchall() == ask(found, sql)
+        assert connection.execute(sql).fetchall() == ask(whole, sql)
     with pytest.raises(ValueError, match="exists already"):
-        save(found, tmp_path / "lab.duckdb")
+        save(whole, tmp_path / "lab.duckdb")
 
 
 def test_a_summary_comes_back_as_it_was_written() -> None:

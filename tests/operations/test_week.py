@@ -23,11 +23,11 @@ def ledger(sailed: Sailed) -> Ledger:
     return open_ledger([sailed.lab.store, sailed.lab.ferry_store], price_table(), NOW.date())
 
 
-def this_week(found: Ledger, campaigns: dict | None = None) -> Week:
+def this_week(opened_ledger: Ledger, campaigns: dict | None = None) -> Week:
     """The week in which the ferry was sailed: its cache may be some days old."""
-    made = min(found.tables["artifacts"]["created"])
+    made = min(opened_ledger.tables["artifacts"]["created"])
     day = datetime.date.fromisoformat(str(made)[:10])
-    return week_of(found, [], campaigns, day - datetime.timedelta(days=day.weekday()))
+    return week_of(opened_ledger, [], campaigns, day - datetime.timedelta(days=day.weekday()))
 
 
 def test_every_run_is_in_the_table_and_costs_add_up(sailed: Sailed) -> None:
@@ -41,9 +41,9 @@ def test_every_run_is_in_the_table_and_costs_add_up(sailed: Sailed) -> None:
 
 
 def test_without_the_database_all_is_the_same_but_what_is_named(sailed: Sailed) -> None:
-    found = ledger(sailed)
+    opened_ledger = ledger(sailed)
     runs = {"ferry": [CampaignRun("2026-11-25", "r", "passed", "")]}
-    with_it, without = this_week(found, runs), this_week(found)
+    with_it, without = this_week(opened_ledger, runs), this_week(opened_ledger)
     assert without.only_in_dagster == ("campaigns",) and with_it.only_in_dagster == ()
     assert {name: with_it.sections[name] for name in without.sections} == dict(without.sections)
     assert with_it.sections.keys() - without.sections.keys() == set(without.only_in_dagster)

@@ -48,8 +48,8 @@ def by_key(nodes: Iterable[Node]) -> dict[str, str]:
                 name: [digest(each) for each in (value if isinstance(value, tuple) else (value,))]
                 for name, value in node.inputs.items()
             }
-            told = [list(node.key), node.partition, node.stage.name, node.stage.version, config_of(node), inputs]
-            digests[id(node)] = identity_digest(told)
+            identity = [list(node.key), node.partition, node.stage.name, node.stage.version, config_of(node), inputs]
+            digests[id(node)] = identity_digest(identity)
         return digests[id(node)]
 
     kept = ancestors_first(list(nodes))

@@ -18,14 +18,14 @@ TOLD = {"1 (Llama)": 2.679, "3 (QK-norm)": 2.684, "4 (bison)": 1.074, "4 (mantis
 
 def tables() -> dict[str, list[tuple[str, float]]]:
     """Name -> (dataset, share in per cent), as the paper outline prints them."""
-    found: dict[str, list[tuple[str, float]]] = {}
+    by_title: dict[str, list[tuple[str, float]]] = {}
     for line in TABLES.read_text().splitlines():
         if line.startswith("## "):
-            found[line[3:]] = []
+            by_title[line[3:]] = []
         elif line.startswith("|") and "%" in line:
             dataset, share = [cell.strip() for cell in line.strip("|").split("|")][:2]
-            found[list(found)[-1]].append((dataset, float(share.rstrip("%"))))
-    return found
+            by_title[list(by_title)[-1]].append((dataset, float(share.rstrip("%"))))
+    return by_title
 
 
 @pytest.mark.parametrize("name", ["KESTREL", "JELLYFISH", "STARLING", "NEMOTRON_PT", "BISON", "MANTIS"])
@@ -45,8 +45,8 @@ def test_the_phases_of_the_8b_run_end_where_the_timeline_says() -> None:
     for phase in history.phases:
         total += history.tokens(phase)
         ends[phase.name] = total / 1e12
-    told = {"Kestrel": 2.77, "Ocelot": 3.78, "Jellyfish": 4.78, "Phoenix": 11.1, "Starling": 12.44}
-    assert ends == pytest.approx(told, abs=5e-3)
+    trillions = {"Kestrel": 2.77, "Ocelot": 3.78, "Jellyfish": 4.78, "Phoenix": 11.1, "Starling": 12.44}
+    assert ends == pytest.approx(trillions, abs=5e-3)
 
 
 @pytest.mark.parametrize("history", histories(), ids=lambda history: history.name)

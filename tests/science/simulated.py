@@ -11,15 +11,15 @@ SIGMA = 0.007
 def trials(losses: np.ndarray, **changed: object) -> list[Trial]:
     """The lab's sweep as trials with given losses."""
     points = design()
-    found = []
+    simulated = []
     for index, loss in enumerate(losses):
         fields = {
             "name": f"t{index:02}", "budget": points.budgets[index], "flops": points.budgets[index], "width": 0,
             "parameters": int(points.parameters[index]), "tokens": points.tokens[index], "loss": float(loss),
             "learning_rate": 0.003, "batch_tokens": 512, "seed": index, "vocabulary": "tok", "policy": "p",
         }  # fmt: skip
-        found.append(Trial(**(fields | changed)))  # type: ignore[arg-type]
-    return found
+        simulated.append(Trial(**(fields | changed)))  # type: ignore[arg-type]
+    return simulated
 
 
 def sweep(law: int = 1, seed: int = 0, sigma: float = SIGMA) -> np.ndarray:

@@ -122,17 +122,17 @@ def before(tmp_path: Path) -> Store:
 
 
 def test_a_verdict_is_hit_low_or_high_in_three_units(after: Store) -> None:
-    told = made(after, forecast_node()).manifest.extra["forecast"]
-    low, high = told["intervals"]["0.9"]
-    found = {
-        value: verdict(after, run_node(forecast_node()), Scored(value)) for value in (low - 0.1, told["point"], high + 0.1)
+    forecast = made(after, forecast_node()).manifest.extra["forecast"]
+    low, high = forecast["intervals"]["0.9"]
+    by_value = {
+        value: verdict(after, run_node(forecast_node()), Scored(value)) for value in (low - 0.1, forecast["point"], high + 0.1)
     }
-    assert [judged.outcome for judged in found.values()] == ["low", "hit", "high"]
-    worst = found[high + 0.1]
-    assert worst.error == pytest.approx(high + 0.1 - told["point"]) and worst.sigmas == pytest.approx(
-        worst.error / told["noise"]
+    assert [judged.outcome for judged in by_value.values()] == ["low", "hit", "high"]
+    worst = by_value[high + 0.1]
+    assert worst.error == pytest.approx(high + 0.1 - forecast["point"]) and worst.sigmas == pytest.approx(
+        worst.error / forecast["noise"]
     )
-    assert told["not_provable"] and set(told["intervals"]) == {"0.5", "0.8", "0.9", "0.99"} and told["fit"]
+    assert forecast["not_provable"] and set(forecast["intervals"]) == {"0.5", "0.8", "0.9", "0.99"} and forecast["fit"]
 
 
 def test_the_forecast_is_part_of_the_identity_of_its_run(after: Store) -> None:
@@ -228,7 +228,9 @@ def test_all_verdicts_stand_on_one_page(after: Store, tmp_path: Path) -> None:
     result = Node(("runs", "target", "result"), None, SCORED, Scored(99.0), {"checkpoint": run_node(forecast_node())})
     config = VerdictConfig("held-out", "loss")
     made(after, Node(("forecasts", "f", "verdict"), None, VERDICT, config, {"forecast": forecast_node(), "result": result}))
-    write_page(tmp_path / "page.md", [found for found in after.artifacts("forecasts") if found.spec.stage == VERDICT.name])
+    write_page(
+        tmp_path / "page.md", [artifact for artifact in after.artifacts("forecasts") if artifact.spec.stage == VERDICT.name]
+    )
     assert "| forecasts/f/verdict | high | " in (tmp_path / "page.md").read_text()
 
 
@@ -248,10 +250,10 @@ def record(out: Writer, config: Trained, trial: Artifact) -> None:
 def test_a_table_reads_specs_from_trials_and_losses_from_results(tmp_path: Path) -> None:
     trained, recorded = Stage("tests.trained", "1", lambda out, config, mixture: None), Stage("tests.record", "1", record)
     results = []
-    for name, told in (("a", Trained(3.5)), ("b", Trained(None, "loss is nan"))):
+    for name, stage_config in (("a", Trained(3.5)), ("b", Trained(None, "loss is nan"))):
         run = replace(TARGET, name=name)
         trial = Node(("sweeps", "s", "trial"), name, trained, CheckpointConfig(run, 4), {"mixture": mixture()})
-        results.append(Node(("sweeps", "s", "result"), name, recorded, told, {"trial": trial}))
+        results.append(Node(("sweeps", "s", "result"), name, recorded, stage_config, {"trial": trial}))
     config = TableConfig(tuple(Expected(name, 1e6) for name in "abc"), "held-out", "loss", max_missing=1)
     store = Store(str(tmp_path))
     table = made(store, Node(("sweeps", "s", "table"), None, TABLE, config, {"results": tuple(results)}))

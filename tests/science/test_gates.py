@@ -16,21 +16,21 @@ CONFIG = GateConfig("Paloma macro, nats a token", 1.6, 0.001, 8, ("d512", "d768"
 
 def pairs(factor: float, speed: float = 1.0, sizes: tuple[str, ...] = tuple(BUDGETS)) -> list[Pair]:
     """Baseline on the law; the variant as if it had `factor` times the compute."""
-    found = []
+    by_size = []
     for size in sizes:
         budget = BUDGETS[size]
         base = Measured(LAW.at(budget), budget, 1e12)
-        found.append(Pair(size, base, Measured(LAW.at(budget * factor), budget, 1e12 * speed)))
-    return found
+        by_size.append(Pair(size, base, Measured(LAW.at(budget * factor), budget, 1e12 * speed)))
+    return by_size
 
 
 @pytest.mark.parametrize("size", BUDGETS)
 def test_at_equal_speed_the_factor_is_that_of_the_losses_whatever_the_budget(size: str) -> None:
     (pair,) = pairs(1.3, sizes=(size,))
-    found = speed_up(pair, LAW, CONFIG)
+    estimate = speed_up(pair, LAW, CONFIG)
     excess = (pair.baseline.loss - 1.6) / (pair.variant.loss - 1.6)
-    assert found.factor == pytest.approx(excess ** (1 / LAW.exponent)) == pytest.approx(1.3)
-    assert found.low < 1.3 < found.high
+    assert estimate.factor == pytest.approx(excess ** (1 / LAW.exponent)) == pytest.approx(1.3)
+    assert estimate.low < 1.3 < estimate.high
 
 
 def test_a_slower_variant_loses_its_gain() -> None:
@@ -70,8 +70,8 @@ def test_the_interval_holds_the_truth_in_nine_of_ten_pairs() -> None:
             replace(pair.baseline, loss=pair.baseline.loss + random.normal(0, 0.004)),
             replace(pair.variant, loss=pair.variant.loss + random.normal(0, 0.004)),
         )
-        found = speed_up(noisy, LAW, replace(CONFIG, seed_sigma=sigma))
-        inside += found.low <= 1.2 <= found.high
+        estimate = speed_up(noisy, LAW, replace(CONFIG, seed_sigma=sigma))
+        inside += estimate.low <= 1.2 <= estimate.high
     assert 0.86 < inside / 400 < 0.94
 
 

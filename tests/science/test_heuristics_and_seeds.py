@@ -44,14 +44,14 @@ def test_a_growing_power_law_is_fitted_with_its_interval() -> None:
 
 def test_the_terms_of_seed_noise_are_told_apart() -> None:
     random = np.random.default_rng(1)
-    found = []
+    variances = []
     for _ in range(200):
         table = 3 + random.normal(0, 0.02, (4, 1)) + random.normal(0, 0.01, (1, 4)) + random.normal(0, 0.003, (4, 4))
-        found.append(seed_variance(table))
-    assert np.mean([each.initialization for each in found]) == pytest.approx(4e-4, rel=0.2)
-    assert np.mean([each.data_order for each in found]) == pytest.approx(1e-4, rel=0.2)
-    assert np.mean([each.rest for each in found]) == pytest.approx(9e-6, rel=0.1)
-    assert found[0].smallest_visible(3) > found[0].smallest_visible(12)
+        variances.append(seed_variance(table))
+    assert np.mean([each.initialization for each in variances]) == pytest.approx(4e-4, rel=0.2)
+    assert np.mean([each.data_order for each in variances]) == pytest.approx(1e-4, rel=0.2)
+    assert np.mean([each.rest for each in variances]) == pytest.approx(9e-6, rel=0.1)
+    assert variances[0].smallest_visible(3) > variances[0].smallest_visible(12)
     with pytest.raises(ValueError, match="at least 2"):
         seed_variance(np.ones((1, 3)))
     with pytest.raises(ValueError, match="diverged"):

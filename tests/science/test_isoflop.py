@@ -32,30 +32,30 @@ def killed_after(root: Path, runs: int) -> None:
 def finished(root: Path) -> str:
     """Run the study to its end; what it says."""
     with started(root) as study:
-        _, told = study.communicate()
-    assert study.returncode == 1, told
-    return told
+        _, output = study.communicate()
+    assert study.returncode == 1, output
+    return output
 
 
 def trials(root: Path) -> dict[str, Artifact]:
     return {
-        found.name: found for found in Store(str(root / "store")).artifacts("sweeps") if found.spec.stage == "trainer.trial"
+        trial.name: trial for trial in Store(str(root / "store")).artifacts("sweeps") if trial.spec.stage == "trainer.trial"
     }
 
 
 def table(root: Path) -> Artifact:
-    (found,) = Store(str(root / "store")).artifacts("sweeps/isoflop-smallest/table")
-    return found
+    (artifact,) = Store(str(root / "store")).artifacts("sweeps/isoflop-smallest/table")
+    return artifact
 
 
 @pytest.mark.slow
 def test_a_killed_study_goes_on_trains_nothing_twice_and_gives_the_same_table_to_the_byte(tmp_path: Path) -> None:
     killed_after(tmp_path / "killed", 4)
-    before = {name: found.manifest.created for name, found in trials(tmp_path / "killed").items()}
+    before = {name: trial.manifest.created for name, trial in trials(tmp_path / "killed").items()}
     assert 4 <= len(before) < 8
-    told = finished(tmp_path / "killed")
-    assert "8 of 8 runs done" in told and "no law and no forecast" in told and "too_few_budgets" in told
-    after = {name: found.manifest.created for name, found in trials(tmp_path / "killed").items()}
+    output = finished(tmp_path / "killed")
+    assert "8 of 8 runs done" in output and "no law and no forecast" in output and "too_few_budgets" in output
+    after = {name: trial.manifest.created for name, trial in trials(tmp_path / "killed").items()}
     assert len(after) == 8 and before.items() <= after.items()
     finished(tmp_path / "whole")
     ours, whole = (table(tmp_path / name).file("trials.parquet").read_bytes() for name in ("killed", "whole"))

@@ -18,9 +18,9 @@ from science.trials import RefusedSweepError, Trial, points_of
 
 
 def faults(given: list[Trial]) -> list[str]:
-    with pytest.raises(RefusedSweepError) as told:
+    with pytest.raises(RefusedSweepError) as refusal:
         fit_sweep(given, FitConfig())
-    return [fault.name for fault in told.value.faults]
+    return [fault.name for fault in refusal.value.faults]
 
 
 def test_a_descent_ends_where_scipy_ends() -> None:
@@ -38,7 +38,7 @@ def test_a_descent_ends_where_scipy_ends() -> None:
         )
         for start in CHINCHILLA.starts(n, d, data)[::5]
     ]
-    best = min(peers, key=lambda found: found.cost)
+    best = min(peers, key=lambda peer: peer.cost)
     again = descend(residuals, ours.parameters, 1e-3 * data.mean())
     assert again.objective[0] <= best.cost * (1 + 1e-6)
     assert ours.converged.all()
@@ -59,8 +59,8 @@ def test_slopes_by_complex_steps_are_the_slopes(form) -> None:
 
 def test_without_noise_a_law_is_found_exactly() -> None:
     points = simulate(known_laws()[1].loss, design(), 1, 0.0, np.random.default_rng(0))
-    found = fit(CHINCHILLA, points, delta=1e-3)
-    np.testing.assert_allclose(found.parameters[0, 3:], [0.3478, 0.3658], rtol=1e-6)
+    law = fit(CHINCHILLA, points, delta=1e-3)
+    np.testing.assert_allclose(law.parameters[0, 3:], [0.3478, 0.3658], rtol=1e-6)
 
 
 def test_a_pinned_parameter_is_held_and_named() -> None:
@@ -110,12 +110,12 @@ def test_a_diverged_trial_is_a_result_and_at_the_centre_a_fault() -> None:
 def test_a_sound_sweep_is_fitted_and_forecasts_with_measured_coverage() -> None:
     fitted = fit_sweep(trials(sweep()), FitConfig())
     n, d = best_size(known_laws()[1].loss, 4e13)
-    told = forecast(fitted, n, d)
-    assert abs(sum(told.weights.values()) - 1) < 1e-12 and told.weights["kaplan"] < 1e-3
-    widths = [high - low for low, high in told.intervals.values()]
-    assert widths == sorted(widths) and told.intervals[0.9][0] < told.point < told.intervals[0.9][1]
-    assert all(0.7 < found.coverage <= 1 and found.stretch >= 1 for found in told.coverage.values())
-    assert forecast(fitted, n, d) == told
+    ahead = forecast(fitted, n, d)
+    assert abs(sum(ahead.weights.values()) - 1) < 1e-12 and ahead.weights["kaplan"] < 1e-3
+    widths = [high - low for low, high in ahead.intervals.values()]
+    assert widths == sorted(widths) and ahead.intervals[0.9][0] < ahead.point < ahead.intervals[0.9][1]
+    assert all(0.7 < checked.coverage <= 1 and checked.stretch >= 1 for checked in ahead.coverage.values())
+    assert forecast(fitted, n, d) == ahead
 
 
 def test_the_published_law_and_both_outcomes() -> None:

@@ -51,12 +51,12 @@ def test_regret_is_below_a_tenth_of_the_gap_and_below_regmix(kind) -> None:
     """One surface of each kind; the mean over 50 is `python -m benchmarks.science.mixtures`."""
     surface = known_surface(kind, 8, 1)
     weights, metrics = runs(surface, 50, 1)
-    found = propose(weights, metrics, surface.prior, surface.limits, QUICK)
-    ours = surface.regret(np.array(found.weights))
+    proposal = propose(weights, metrics, surface.prior, surface.limits, QUICK)
+    ours = surface.regret(np.array(proposal.weights))
     peer = surface.regret(regmix_proposal(weights, metrics, surface.prior, surface.limits, 1, candidates=5000))
     assert ours < 0.15 and ours < peer
-    assert sum(found.weights) == pytest.approx(1) and (np.array(found.weights) <= surface.limits + 1e-9).all()
-    assert found.low < found.gain < found.high
+    assert sum(proposal.weights) == pytest.approx(1) and (np.array(proposal.weights) <= surface.limits + 1e-9).all()
+    assert proposal.low < proposal.gain < proposal.high
 
 
 def test_splitting_a_source_maps_old_evidence_exactly() -> None:
@@ -72,9 +72,11 @@ def test_splitting_a_source_maps_old_evidence_exactly() -> None:
 
 
 def test_noise_is_taken_from_the_worst_anchor() -> None:
-    found = signal_to_noise("code", [1.0, 1.1, 1.2], {"proportional": [1.0, 1.0016], "corner": [1.0, 1.041]})
-    assert found.ratio == pytest.approx(found.signal / found.noise["corner"]) and found.noise["proportional"] < 0.002
-    assert found.runs_for(0.041) < found.runs_for(0.01)
+    ratio_of = signal_to_noise("code", [1.0, 1.1, 1.2], {"proportional": [1.0, 1.0016], "corner": [1.0, 1.041]})
+    assert (
+        ratio_of.ratio == pytest.approx(ratio_of.signal / ratio_of.noise["corner"]) and ratio_of.noise["proportional"] < 0.002
+    )
+    assert ratio_of.runs_for(0.041) < ratio_of.runs_for(0.01)
     with pytest.raises(ValueError, match="at least two"):
         signal_to_noise("code", [1.0], {"proportional": [1.0]})
 

@@ -11,16 +11,16 @@ def test_the_interval_holds_the_truth_in_95_of_100_cases_whatever_the_seeds_shar
     covered = 0
     for _ in range(2000):
         shared = random.normal(size=5)
-        found = paired(shared + random.normal(size=5) * 0.1, shared - 0.3 + random.normal(size=5) * 0.1)
-        covered += found.low <= -0.3 <= found.high
+        difference = paired(shared + random.normal(size=5) * 0.1, shared - 0.3 + random.normal(size=5) * 0.1)
+        covered += difference.low <= -0.3 <= difference.high
     assert 0.935 < covered / 2000 < 0.965
 
 
 def test_an_interval_by_hand() -> None:
-    found = paired([1.0, 2.0, 3.0], [0.9, 1.9, 2.6])
-    assert found.mean == pytest.approx(-0.2)
-    assert (found.low, found.high) == pytest.approx((-0.2 - 4.30265 * 0.1, -0.2 + 4.30265 * 0.1), abs=1e-5)
-    assert not found.excludes_zero and paired([1.0, 1.1], [0.5, 0.61]).excludes_zero
+    difference = paired([1.0, 2.0, 3.0], [0.9, 1.9, 2.6])
+    assert difference.mean == pytest.approx(-0.2)
+    assert (difference.low, difference.high) == pytest.approx((-0.2 - 4.30265 * 0.1, -0.2 + 4.30265 * 0.1), abs=1e-5)
+    assert not difference.excludes_zero and paired([1.0, 1.1], [0.5, 0.61]).excludes_zero
     with pytest.raises(ValueError, match="1 baseline and 1 variant runs"):
         paired([1.0], [2.0])
 

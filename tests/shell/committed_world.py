@@ -55,8 +55,8 @@ class Watched:
     def reported(self) -> list[dg.AssetMaterialization]:
         """Every materialization in the event log, of any asset, the newest first."""
         keys = self.instance.get_asset_keys()
-        found = [self.instance.fetch_materializations(dg.AssetRecordsFilter(key), limit=100).records for key in keys]
-        return [event for records in found for record in records if (event := record.asset_materialization) is not None]
+        reports = [self.instance.fetch_materializations(dg.AssetRecordsFilter(key), limit=100).records for key in keys]
+        return [event for records in reports for record in records if (event := record.asset_materialization) is not None]
 
 
 @contextmanager

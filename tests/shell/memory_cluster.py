@@ -54,38 +54,40 @@ class MemoryCluster:
 
     def get(self, collection: str, name: str) -> Object | None:
         with self.lock:
-            found = self.objects.get((collection, name))
-            if found is not None and collection in DONE:
-                self._go_on(collection, found)
-            return deepcopy(found)
+            resource = self.objects.get((collection, name))
+            if resource is not None and collection in DONE:
+                self._go_on(collection, resource)
+            return deepcopy(resource)
 
     def find(self, collection: str, selector: str = "", fields: str = "") -> list[Object]:
         if collection != PODS:
             return deepcopy(self.lists.get(collection, []))
         with self.lock:
-            jobs = deepcopy([found for (where, _), found in self.objects.items() if where in DONE])
+            jobs = deepcopy([resource for (where, _), resource in self.objects.items() if where in DONE])
         pods = [_pod(job) for job in jobs if selector.endswith(f"={_attempt(job)}")]
         return [pod | ({"status": self.pod_status} if self.pod_status else {}) for pod in pods]
 
     def log(self, pod: str, container: str, *, since: str = "", tail: int = 0) -> list[str]:
-        attempts = [_attempt(found) for (where, _), found in self.objects.items() if where in DONE and _pod_name(found) == pod]
+        attempts = [
+            _attempt(resource) for (where, _), resource in self.objects.items() if where in DONE and _pod_name(resource) == pod
+        ]
         return [f"2026-11-22T00:00:00Z {self.fails(attempt) or 'said'}" for attempt in attempts]
 
     def annotate(self, collection: str, name: str, uid: str, annotations: Mapping[str, str]) -> None:
-        found = self.objects[collection, name]
-        if found["metadata"]["uid"] != uid:
+        resource = self.objects[collection, name]
+        if resource["metadata"]["uid"] != uid:
             raise ApiError(409, "Conflict", name)
-        found["metadata"]["annotations"] |= annotations
+        resource["metadata"]["annotations"] |= annotations
 
     def give(self, collection: str, name: str, uid: str, owner: Mapping[str, object]) -> None:
-        found = self.objects[collection, name]
-        if found["metadata"]["uid"] != uid:
+        resource = self.objects[collection, name]
+        if resource["metadata"]["uid"] != uid:
             raise ApiError(409, "Conflict", name)
-        found["metadata"] |= deepcopy(owner)
+        resource["metadata"] |= deepcopy(owner)
 
     def delete(self, collection: str, name: str, uid: str | None = None, *, policy: str = "Background") -> None:
-        found = self.objects.get((collection, name))
-        if found is None or found["metadata"]["uid"] != uid:
+        resource = self.objects.get((collection, name))
+        if resource is None or resource["metadata"]["uid"] != uid:
             return
         owned = [key for key, each in self.objects.items() if uid in _owners(each)]
         for key in [(collection, name), *owned]:
@@ -94,29 +96,29 @@ class MemoryCluster:
     def names(self, collection: str) -> list[str]:
         return [name for where, name in self.objects if where == collection]
 
-    def _go_on(self, collection: str, found: Object) -> None:
-        uid = found["metadata"]["uid"]
+    def _go_on(self, collection: str, resource: Object) -> None:
+        uid = resource["metadata"]["uid"]
         self.seen[uid] = self.seen.get(uid, 0) + 1
-        if self.seen[uid] > self.looks(_attempt(found)):
-            ended = "Failed" if self.fails(_attempt(found)) else DONE[collection]
-            found["status"] = {"conditions": [{"type": ended, "status": "True"}]}
+        if self.seen[uid] > self.looks(_attempt(resource)):
+            ended = "Failed" if self.fails(_attempt(resource)) else DONE[collection]
+            resource["status"] = {"conditions": [{"type": ended, "status": "True"}]}
 
 
-def _attempt(found: Object) -> int:
-    return int(found["metadata"]["annotations"]["marin.community/attempt"])
+def _attempt(resource: Object) -> int:
+    return int(resource["metadata"]["annotations"]["marin.community/attempt"])
 
 
-def _owners(found: Object) -> list[str]:
-    return [reference["uid"] for reference in found["metadata"].get("ownerReferences", [])]
+def _owners(resource: Object) -> list[str]:
+    return [reference["uid"] for reference in resource["metadata"].get("ownerReferences", [])]
 
 
 def _pod(job: Object) -> Object:
     failed = any(condition["type"] == "Failed" for condition in job.get("status", {}).get("conditions", []))
     ended = {"terminated": {"exitCode": 1 if failed else 0, "finishedAt": "2026-11-22T00:00:01Z"}}
     status = {"phase": "Failed" if failed else "Succeeded", "startTime": "2026-11-22T00:00:00Z"}
-    told = {"name": _pod_name(job), "uid": f"pod-{job['metadata']['uid']}", "creationTimestamp": "2026-11-22T00:00:00Z"}
+    metadata = {"name": _pod_name(job), "uid": f"pod-{job['metadata']['uid']}", "creationTimestamp": "2026-11-22T00:00:00Z"}
     containers = {"containerStatuses": [{"name": "job", "state": ended}]}
-    return {"metadata": told, "spec": {"nodeName": "node-0"}, "status": status | containers}
+    return {"metadata": metadata, "spec": {"nodeName": "node-0"}, "status": status | containers}
 
 
 def _pod_name(job: Object) -> str:

@@ -4,9 +4,9 @@ from lineage.messages import Progress
 
 
 def main() -> None:
-    told = Progress("counting", 3)
+    progress = Progress("counting", 3)
     for done in range(4):
-        told.at(done, lambda n=done: {"loss_nats": 4.0 - n})
+        progress.at(done, lambda n=done: {"loss_nats": 4.0 - n})
         print(f"at {done}", flush=True)
 
 

@@ -72,13 +72,13 @@ def test_every_expectation_holds(played: Replay) -> None:
 
 
 def test_the_simulation_says_that_it_is_one(played: Replay) -> None:
-    told = [each for each in played.evidence if each.act == SIMULATED]
-    assert told and all(each.claim.startswith("SIMULATION: ") for each in told)
+    simulated = [each for each in played.evidence if each.act == SIMULATED]
+    assert simulated and all(each.claim.startswith("SIMULATION: ") for each in simulated)
 
 
 def test_the_refusals_say_why_and_what_mends_it(played: Replay) -> None:
-    told = [each.details for each in played.evidence if each.act == HERE]
-    stale, _, _, mixture, _, resumed = told
+    refusals = [each.details for each in played.evidence if each.act == HERE]
+    stale, _, _, mixture, _, resumed = refusals
     assert "stale: datakit/raw[dolmino_math]" in stale and "`./marin materialize datakit/raw --partition dolmino_math`" in stale
     assert "stale: mixture/bison" in mixture and "`./marin materialize mixture/bison`" in mixture
     assert f"quarantine: {TEST_FILE} holds GSM8K test items" in resumed and "--lift" in resumed

@@ -96,8 +96,8 @@ def test_each_new_checkpoint_is_reported_once_and_its_evaluations_requested(sail
     done = _evaluate_as_requested(sailed, first)
     left = results_check(sailed.lab, [run])
     assert left.metadata["missing"].value == missing.metadata["missing"].value - 1
-    asked = f"./marin materialize runs/tiny/eval_result --partition '{done[0].partition_key}'"
-    assert asked in missing.description and asked not in left.description
+    command = f"./marin materialize runs/tiny/eval_result --partition '{done[0].partition_key}'"
+    assert command in missing.description and command not in left.description
     _the_board_follows(sailed)
     with dg.DagsterInstance.ephemeral() as instance:
         _rebuild(sailed, instance, steps, done)
@@ -112,12 +112,12 @@ def _requests_follow_the_policy(tick: dg.SensorResult, run: Run) -> None:
     """Of every step what is due there, the most urgent first; nothing tells Dagster to try again what failed."""
     policy = policy_config(run)
     for step in saved_partitions(run):
-        asked = [r for r in tick.run_requests if made_by(r)[0] == "eval_result" and r.partition_key.startswith(f"{step}|")]
-        tasks = [request.partition_key.split("|")[1] for request in asked]
+        requests = [r for r in tick.run_requests if made_by(r)[0] == "eval_result" and r.partition_key.startswith(f"{step}|")]
+        tasks = [request.partition_key.split("|")[1] for request in requests]
         assert tasks == [rule.task.name for rule in due_rules(run, step)]
         urgency = [policy.rule(task).priority for task in tasks]
         assert urgency == sorted(urgency, reverse=True) and len(set(urgency)) > 1
-        for request, priority in zip(asked, urgency, strict=True):
+        for request, priority in zip(requests, urgency, strict=True):
             assert request.tags["dagster/priority"] == str(priority)
             assert request.tags["marin/eval_policy"] == policy.name
     assert not [tag for request in tick.run_requests for tag in request.tags if "retries" in tag]
@@ -199,10 +199,10 @@ def test_pass_rate_sees_passes_regressions_and_broken_machines(tmp_path) -> None
             definitions.resolve_job_def("sail").execute_in_process(
                 instance=instance, raise_on_error=False, run_config={"ops": {"outcome": {"config": {"how": how}}}}
             )
-        found = outcomes(instance, "ferry")
-        assert sorted(o.status for o in found) == ["infrastructure", "passed", "regression"]
-        assert next(o.cause for o in found if o.status == "regression") == "outcome: rows_conserved"
-        assert "No space left on device" in next(o.cause for o in found if o.status == "infrastructure")
+        ended = outcomes(instance, "ferry")
+        assert sorted(o.status for o in ended) == ["infrastructure", "passed", "regression"]
+        assert next(o.cause for o in ended if o.status == "regression") == "outcome: rows_conserved"
+        assert "No space left on device" in next(o.cause for o in ended if o.status == "infrastructure")
         result = dg.materialize([pass_rate_asset("ferry")], instance=instance)
         evaluation = result.get_asset_check_evaluations()[0]
         assert not evaluation.passed

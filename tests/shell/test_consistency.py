@@ -27,8 +27,8 @@ def small(tmp_path: Path) -> Iterator[SmallAssets]:
         yield SmallAssets(tmp_path, instance)
 
 
-def kinds(found: Comparison) -> set[tuple[str, str]]:
-    return {(one.kind, one.artifact) for one in found.disagreements}
+def kinds(comparison: Comparison) -> set[tuple[str, str]]:
+    return {(one.kind, one.artifact) for one in comparison.disagreements}
 
 
 def reporting(small: SmallAssets, node: Node, deps: list[str], tags: dict[str, str]) -> dg.AssetsDefinition:
@@ -51,13 +51,13 @@ def test_an_honest_log_agrees_through_a_refresh_and_knows_every_input(small: Sma
     small.declared["a"] = 2
     for key, source in (("raw", "a"), ("clean", "a"), ("mix", None), ("run", None)):
         small.make(key, source)
-    found = small.compared()
-    assert found.disagreements == ()
-    assert found.unknown == ()
-    inputs = found.counts["inputs in manifests"]
+    comparison = small.compared()
+    assert comparison.disagreements == ()
+    assert comparison.unknown == ()
+    inputs = comparison.counts["inputs in manifests"]
     assert inputs == 9
-    assert found.counts["inputs that the as-of walk confirms"] == found.counts["inputs that events confirm"] == inputs
-    assert comparison_result("agree", found).passed
+    assert comparison.counts["inputs that the as-of walk confirms"] == comparison.counts["inputs that events confirm"] == inputs
+    assert comparison_result("agree", comparison).passed
 
 
 def test_the_walk_names_the_partition_that_was_read_not_the_newest_event(small: SmallAssets) -> None:
@@ -83,9 +83,9 @@ def test_a_forged_tag_is_found(small: SmallAssets, key: str) -> None:
     node, above = {"mix": (small.mix(), "clean"), "run": (small.run(), "mix")}[key]
     small.instead = [reporting(small, node, [above], {f"dagster/input_data_version/{above}": "forged"})]
     small.make_all()
-    found = small.compared()
-    assert kinds(found) == {("forged_tag", key)}
-    assert "forged" in dict(found.disagreements[0].said)["event"]
+    comparison = small.compared()
+    assert kinds(comparison) == {("forged_tag", key)}
+    assert "forged" in dict(comparison.disagreements[0].said)["event"]
     small.instead = []
     small.make(key)
     assert small.compared().disagreements == (), "reporting it again mends"
@@ -108,10 +108,10 @@ def test_a_hundred_partitions_are_unknown_to_the_log_and_proven_by_manifests(sma
         small.built(raw)
     small.instead = [reporting(small, Node(("mix",), None, small.mix().stage, {}, {"parts": raws}), ["raw"], {})]
     small.make("mix")
-    found = small.compared()
-    assert found.disagreements == ()
-    assert [(u.artifact, u.input) for u in found.unknown if "100 partitions" in u.why] == [("mix", "raw")]
-    assert found.counts["inputs that events confirm"] == found.counts["inputs in manifests"] == 100
+    comparison = small.compared()
+    assert comparison.disagreements == ()
+    assert [(u.artifact, u.input) for u in comparison.unknown if "100 partitions" in u.why] == [("mix", "raw")]
+    assert comparison.counts["inputs that events confirm"] == comparison.counts["inputs in manifests"] == 100
 
 
 def test_a_retry_across_a_refresh_names_both_versions(small: SmallAssets) -> None:
@@ -135,12 +135,12 @@ def test_a_retry_across_a_refresh_names_both_versions(small: SmallAssets) -> Non
 
     small.instead = [run]
     assert small.make("run").success
-    found = small.compared()
+    comparison = small.compared()
     second = small.built(small.mix())
-    assert kinds(found) == {("other_input_version", "run")}
-    said = dict(found.disagreements[0].said)
-    assert first.data_version in said["manifest"]
-    assert second.data_version in said["as-of walk"]
+    assert kinds(comparison) == {("other_input_version", "run")}
+    statements = dict(comparison.disagreements[0].said)
+    assert first.data_version in statements["manifest"]
+    assert second.data_version in statements["as-of walk"]
 
 
 def test_a_job_that_committed_and_died_before_its_event_agrees_when_restarted(small: SmallAssets) -> None:
@@ -151,8 +151,8 @@ def test_a_job_that_committed_and_died_before_its_event_agrees_when_restarted(sm
     small.built(small.run())
     assert [u.why for u in small.compared().unknown] == ["the log has no event of it"]
     small.make("run")
-    found = small.compared()
-    assert (found.disagreements, found.unknown) == ((), ())
+    comparison = small.compared()
+    assert (comparison.disagreements, comparison.unknown) == ((), ())
 
 
 def test_an_event_that_dagster_invents_after_lost_messages_has_no_manifest(small: SmallAssets) -> None:
@@ -190,9 +190,9 @@ def test_edges_missing_and_invented_in_the_tables_are_warnings(small: SmallAsset
     of_run = pl.col("child") == run.address
     invented = tables.edges.filter(of_run).with_columns(child=pl.lit(mix.address), child_name=pl.lit("mix"))
     save_tables(store, LineageTables(tables.artifacts, pl.concat([tables.edges.filter(~of_run), invented])))
-    found = small.compared()
-    assert kinds(found) == {("missing_edge", run.address), ("forged_edge", mix.address)}
-    result = comparison_result("agree", found)
+    comparison = small.compared()
+    assert kinds(comparison) == {("missing_edge", run.address), ("forged_edge", mix.address)}
+    result = comparison_result("agree", comparison)
     assert (result.passed, result.severity) == (False, dg.AssetCheckSeverity.WARN)
     rebuild_tables(store)
     assert small.compared().disagreements == ()
@@ -204,9 +204,9 @@ def test_a_manifest_rewritten_and_sealed_anew_disagrees_with_its_event(small: Sm
     run = small.built(small.run())
     path = Path(small.lab.store.root) / run.spec.address / MANIFEST_NAME
     path.write_text(to_json(replace(run.manifest, statistics={"rows_out": 7})))
-    found = small.compared()
-    assert kinds(found) == {("rewritten_manifest", "run")}
-    assert comparison_result("agree", found).severity is dg.AssetCheckSeverity.ERROR
+    comparison = small.compared()
+    assert kinds(comparison) == {("rewritten_manifest", "run")}
+    assert comparison_result("agree", comparison).severity is dg.AssetCheckSeverity.ERROR
 
 
 def test_what_the_log_never_heard_or_forgot_is_unknown(small: SmallAssets) -> None:
@@ -218,9 +218,9 @@ def test_what_the_log_never_heard_or_forgot_is_unknown(small: SmallAssets) -> No
     small.make("clean", "a")
     assert small.compared().unknown == ()
     small.instance.wipe_assets([dg.AssetKey("raw")])
-    found = small.compared()
-    assert found.disagreements == ()
-    assert {u.why for u in found.unknown} == {"the log has no event of it", "the events that the pointer means are gone"}
+    comparison = small.compared()
+    assert comparison.disagreements == ()
+    assert {u.why for u in comparison.unknown} == {"the log has no event of it", "the events that the pointer means are gone"}
 
 
 def test_the_daily_operation_passes_on_a_ferry(sailed: Sailed) -> None:

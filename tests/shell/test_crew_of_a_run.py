@@ -18,7 +18,7 @@ from resources.lab import LabResource
 PIDS = "PIDS_FILE"
 
 
-def told(folder: Path, name: str, *_: object) -> Mapping[str, object]:
+def write_pid(folder: Path, name: str, *_: object) -> Mapping[str, object]:
     (folder / name).write_text(name)
     return {"pid": os.getpid()}
 
@@ -26,7 +26,7 @@ def told(folder: Path, name: str, *_: object) -> Mapping[str, object]:
 def write_pids(out: Writer, config: str, **inputs: Artifact) -> None:
     """Two maps; the inputs cross to the workers. Writes down who worked before it ends as `config` says."""
     for step in "ab":
-        done = out.map_shards(told, {f"{step}-{n}": (f"{step}-{n}", *inputs.values()) for n in range(4)})
+        done = out.map_shards(write_pid, {f"{step}-{n}": (f"{step}-{n}", *inputs.values()) for n in range(4)})
         with Path(os.environ[PIDS]).open("a") as lines:
             lines.write(f"{out.spec.key[0]} {' '.join(str(shard['pid']) for shard in done.values())}\n")
     if config == "fails":
@@ -48,11 +48,11 @@ def run(root: Path, end: str) -> dict[str, set[int]]:
     ends = pytest.raises({"fails": ValueError, "cancelled": KeyboardInterrupt}[end]) if end else nullcontext()
     with dg.instance_for_test() as instance, ends:
         dg.materialize(assets, resources={"lab": LabResource(root=str(root), workers=2)}, instance=instance)
-    found: dict[str, set[int]] = {}
+    pids_of: dict[str, set[int]] = {}
     for line in Path(os.environ[PIDS]).read_text().splitlines():
         name, *pids = line.split()
-        found.setdefault(name, set()).update(map(int, pids))
-    return found
+        pids_of.setdefault(name, set()).update(map(int, pids))
+    return pids_of
 
 
 @pytest.mark.slow
@@ -61,7 +61,7 @@ def test_stages_of_one_process_share_workers_that_end_with_the_run(
     end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(PIDS, str(tmp_path / "pids"))
-    found = run(tmp_path, end)
-    assert len(found["first"] | found["second"]) <= 2, "the second stage has the workers of the first"
-    assert os.getpid() not in found["first"]
-    assert not [pid for pid in found["first"] if Path(f"/proc/{pid}").exists()]
+    pids_of = run(tmp_path, end)
+    assert len(pids_of["first"] | pids_of["second"]) <= 2, "the second stage has the workers of the first"
+    assert os.getpid() not in pids_of["first"]
+    assert not [pid for pid in pids_of["first"] if Path(f"/proc/{pid}").exists()]

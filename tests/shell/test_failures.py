@@ -64,11 +64,12 @@ def test_what_a_process_ended_by_is_not_lost_in_its_farewell(ended_by: str, caus
 
 
 @pytest.mark.parametrize(
-    ("cause", "told"), [(cause, line) for table in (KUBELET, FROM_MEMORY) for cause, lines in table.items() for line in lines]
+    ("cause", "message"),
+    [(cause, line) for table in (KUBELET, FROM_MEMORY) for cause, lines in table.items() for line in lines],
 )
-def test_what_the_kubelet_says_is_known(cause: str, told: str) -> None:
-    found = _by(_POD_FACTS, told)
-    assert found is not None and found.cause == cause
+def test_what_the_kubelet_says_is_known(cause: str, message: str) -> None:
+    failure = _by(_POD_FACTS, message)
+    assert failure is not None and failure.cause == cause
 
 
 def _alternatives(pattern: str) -> Iterator[str]:
@@ -88,7 +89,7 @@ def _alternatives(pattern: str) -> Iterator[str]:
 def test_every_signature_has_a_line_that_it_was_made_for() -> None:
     """So a signature that nobody has seen, and that nobody says to be from memory, fails here."""
     tables = (AGENT_GUIDELINES, TRANSIENT, PERMANENT, KUBELET, FROM_MEMORY, LINES_FROM_MEMORY)
-    lines = [line for table in tables for told in table.values() for line in told]
+    lines = [line for table in tables for examples in table.values() for line in examples]
     lines += [line for path in LOGS.glob("*.txt") for line in path.read_text().splitlines()]
     rules = [(cause, part) for _, cause, rule in (*_POD_FACTS, *_LOG_LINES) for part in _alternatives(rule.pattern)]
     unseen = [(cause, part) for cause, part in rules if not any(re.search(part, line) for line in lines)]

@@ -102,8 +102,8 @@ def test_a_broken_promise_fails_the_ferry_and_names_it(tmp_path: Path) -> None:
         names = {(e.asset_key.to_user_string(), e.check_name) for e in failed if not e.passed}
     assert not result.success
     assert any("normalized" in key for key, _ in names), names
-    found = {finding.problem for finding in inspect(lab.ferry_store, [normalized.ref("input")], {})}
-    assert found == {"failed", "damaged"}, "a later run of what lies downstream, alone, must meet the failure at the gate"
+    problems = {finding.problem for finding in inspect(lab.ferry_store, [normalized.ref("input")], {})}
+    assert problems == {"failed", "damaged"}, "a later run of what lies downstream, alone, must meet the failure at the gate"
 
 
 def test_a_source_that_the_roster_leaves_out_is_said_to_be(sailed: Sailed, tmp_path: Path) -> None:

@@ -40,10 +40,10 @@ def test_a_quarantine_reaches_what_was_made_from_it_until_it_is_lifted(root: str
 
 def test_a_waiver_is_listed_and_a_bad_one_refused(root: str) -> None:
     day = (datetime.datetime.now(datetime.UTC).date() + datetime.timedelta(days=3)).isoformat()
-    told = ("--artifact", "documents[kjv]", "--who", "ada", "--why", "two rows", "--root", root)
-    assert marin("waive", "failed", *told, "--expires", day).exit_code == 0
-    assert marin("waive", "failed", *told, "--expires", "2026-01-01").exit_code == 0
+    options = ("--artifact", "documents[kjv]", "--who", "ada", "--why", "two rows", "--root", root)
+    assert marin("waive", "failed", *options, "--expires", day).exit_code == 0
+    assert marin("waive", "failed", *options, "--expires", "2026-01-01").exit_code == 0
     shown = marin("gate", "cache[kjv]", "--root", root).output
     assert day in shown and "2026-01-01 (expired)" in shown
-    refused = marin("waive", "missing", *told, "--expires", day)
+    refused = marin("waive", "missing", *options, "--expires", day)
     assert refused.exit_code == 1 and "waiver.problem" in refused.stderr and "quarantined" in refused.stderr

@@ -64,13 +64,13 @@ def test_an_asset_refers_to_the_function_that_makes_it(real_definitions: dg.Defi
         assert lines[reference.line_number - 1].startswith(f"def {function.__name__}(")
 
 
-@pytest.mark.parametrize(("told", "running"), [(None, False), ("off", False), ("on", True)])
+@pytest.mark.parametrize(("setting", "running"), [(None, False), ("off", False), ("on", True)])
 def test_opening_the_ui_starts_no_work_unless_the_deployment_says_so(
-    told: str | None, running: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    setting: str | None, running: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
-    if told is not None:
-        monkeypatch.setenv(VARIABLE, told)
+    if setting is not None:
+        monkeypatch.setenv(VARIABLE, setting)
     definitions = build_defs(LabResource(root=str(tmp_path)), ferry=smoke_ferry(), declared=Declarations())
     automation = [*(definitions.schedules or ()), *(definitions.sensors or ())]
     starts = {each.name: each.default_status.value == "RUNNING" for each in automation}
@@ -146,10 +146,10 @@ def test_a_run_that_means_another_artifact_by_a_key_is_disabled_alone(caplog: py
     fewer = replace(base, spec=replace(base.spec, name="f"), data=replace(base.data, name="f", tokens=tokens))
     _, declared = tabled(Declarations(runs=(base, fewer)))
     assert declared.runs == (base,)
-    told = (
+    message = (
         r"f \(.*\) is disabled: two declarations mean different artifacts by contamination_index/.*made from datakit/normalized"
     )
-    assert re.search(told, caplog.text)
+    assert re.search(message, caplog.text)
     named = replace(corpus, decontamination=replace(cleaned, name="f"))
     other = fewer.with_data(replace(fewer.data, tokens=replace(tokens, corpus=named)))
     assert tabled(Declarations(runs=(base, other)))[1].runs == (base, other)

@@ -117,12 +117,12 @@ def test_a_run_is_told_the_mesh_of_the_shape_it_comes_to_and_its_declared_settin
     run = replace(tiny(), execution=Execution(("v5p-64", "2xv5e-256", "h100x8"), settings))
     node, plain = checkpoint(run, 50), checkpoint(tiny(), 50)
     assert (node.config, node.key, node.partition) == (plain.config, plain.key, plain.partition), "it is the same run"
-    told = ["MARIN_TRACKERS=wandb", "MARIN_EVAL=heldout.jsonl@500", "MARIN_PROFILE=20+5", "MARIN_ROLLING_SECONDS=60"]
+    declared = ["MARIN_TRACKERS=wandb", "MARIN_EVAL=heldout.jsonl@500", "MARIN_PROFILE=20+5", "MARIN_ROLLING_SECONDS=60"]
     launch = replace(LAUNCH, arguments=node.arguments, on_hardware=node.on_hardware)
     for name, mesh in {"v5p-64": ["data=8,tensor=4"], "2xv5e-256": ["slice=2"], "h100x8": []}.items():
         spec = job_spec_of(jobset_manifest(launch, hardware(name), SETTINGS, 1, "[]"))
         command = spec["template"]["spec"]["containers"][0]["command"]
-        settings_told = [*(f"MARIN_MESH={each}" for each in mesh), *told, "MARIN_WATCH_STEPS=10"]
+        settings_told = [*(f"MARIN_MESH={each}" for each in mesh), *declared, "MARIN_WATCH_STEPS=10"]
         assert command == ["python", "-m", "trainer", *settings_told, "/etc/marin/job.json"]
         running = running_of({}, settings_told)
         assert (running.mesh, running.trackers, running.profile) == (MeshShape.parse("".join(mesh)), ("wandb",), (20, 5))
@@ -139,8 +139,8 @@ def test_the_jobs_of_a_jobset_are_valid_today(name: str) -> None:
 
 
 def jobset_errors(jobset: Manifest) -> list[str]:
-    found = Draft202012Validator(json.loads(JOBSET.read_text())).iter_errors(jobset)
-    return [f"{error.json_path}: {error.message}" for error in found]
+    errors = Draft202012Validator(json.loads(JOBSET.read_text())).iter_errors(jobset)
+    return [f"{error.json_path}: {error.message}" for error in errors]
 
 
 @pytest.mark.parametrize("name", GANGS)
@@ -161,8 +161,10 @@ def test_the_jobset_schema_refuses_what_its_controller_would() -> None:
     policy["rules"][0] |= {"action": "RestartJobset", "name": "was disrupted"}
     replicated["replicas"] = "two"
     del replicated["template"]
-    told = " ".join(jobset_errors(wrong))
-    assert all(part in told for part in ("maxRestart'", "RestartJobset", "was disrupted", "'two'", "'template' is a required"))
+    errors = " ".join(jobset_errors(wrong))
+    assert all(
+        part in errors for part in ("maxRestart'", "RestartJobset", "was disrupted", "'two'", "'template' is a required")
+    )
 
 
 def test_the_schema_refuses_what_kubernetes_would() -> None:
@@ -248,9 +250,9 @@ def env_of(container: Manifest) -> dict[str, str]:
 @pytest.mark.parametrize("name", ["2xh100x8", "2xa3mega", "v6e-16", "cpu", "h100x8"])
 def test_the_operators_environment_wins(name: str) -> None:
     """Over ours, and that of one hardware over that of all; in a gang, too."""
-    told = {"NCCL_SOCKET_IFNAME": "operator", "NCCL_IB_HCA": "mlx5", "MARIN_PROCESSES": "7"}
-    every = replace(SETTINGS, env=told, tcpxo_image="daemon@sha256:1")
-    assert told.items() <= env_of(container_of(LAUNCH, name, every)).items()
+    operators = {"NCCL_SOCKET_IFNAME": "operator", "NCCL_IB_HCA": "mlx5", "MARIN_PROCESSES": "7"}
+    every = replace(SETTINGS, env=operators, tcpxo_image="daemon@sha256:1")
+    assert operators.items() <= env_of(container_of(LAUNCH, name, every)).items()
     options = {"*": PodOptions(env={"NCCL_IB_HCA": "all"}), name: PodOptions(env={"NCCL_IB_HCA": "one"})}
     assert env_of(container_of(LAUNCH, name, replace(every, pods=options)))["NCCL_IB_HCA"] == "one"
 

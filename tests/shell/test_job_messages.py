@@ -23,15 +23,15 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_job_is_observed_while_it_runs_and_its_log_has_words(tmp_path: Path) -> None:
     @dg.asset
-    def told(context: dg.AssetExecutionContext) -> None:
+    def watched_asset(context: dg.AssetExecutionContext) -> None:
         hear = observing(context, context.asset_key, None)
         run_subprocess(
             LaunchRequest("telling_job", tmp_path / "job.json", tmp_path / "log.txt", "a job", "digest", listener=hear)
         )
 
     with dg.instance_for_test() as instance:
-        result = dg.materialize([told], instance=instance)
-        records = instance.fetch_observations(told.key, limit=10).records
+        result = dg.materialize([watched_asset], instance=instance)
+        records = instance.fetch_observations(watched_asset.key, limit=10).records
     assert result.success
     seen = [record.asset_observation.metadata for record in reversed(records) if record.asset_observation is not None]
     assert [(each["done"].value, each["total"].value, each["loss_nats"].value) for each in seen] == [(0, 3, 4.0), (3, 3, 1.0)]
@@ -49,10 +49,10 @@ def test_a_message_is_one_of_dagster_pipes() -> None:
 
 @pytest.mark.parametrize("line", ["step 3\n", "", '{"a": 1}\n', line_of(NOTE)[:60], line_of(NOTE).replace("done", "gone")])
 def test_any_other_line_is_shown_as_it_came(line: str, tmp_path: Path) -> None:
-    heard: list[ProgressMessage] = []
-    launch = LaunchRequest("m", tmp_path, tmp_path, "name", "digest", listener=heard.append)
-    assert launch.format_log_line(line) == line and not heard
-    assert launch.format_log_line(line_of(NOTE)) == "training a: 120 of 480 (loss_nats 3.25)\n" and heard == [NOTE]
+    messages: list[ProgressMessage] = []
+    launch = LaunchRequest("m", tmp_path, tmp_path, "name", "digest", listener=messages.append)
+    assert launch.format_log_line(line) == line and not messages
+    assert launch.format_log_line(line_of(NOTE)) == "training a: 120 of 480 (loss_nats 3.25)\n" and messages == [NOTE]
 
 
 def test_nothing_is_told_where_nobody_asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,9 +60,9 @@ def test_nothing_is_told_where_nobody_asked(monkeypatch: pytest.MonkeyPatch, cap
     Progress("work", 2).at(2)
     assert capsys.readouterr().out == ""
     monkeypatch.setenv("MARIN_MESSAGES", "pipes")
-    told = Progress("work", 100)
+    progress = Progress("work", 100)
     for done in range(101):
-        told.at(done)
+        progress.at(done)
     notes = [note_of(line) for line in capsys.readouterr().out.splitlines()]
     assert [note.done for note in notes if note] == [0, 100], "the first and the last, and one every half minute"
 

@@ -39,11 +39,11 @@ def sail_into_a_kill(root: Path, stage: str, seconds: float) -> list[str]:
     Training hangs at its 20th step and is killed there, a stage with workers dies when its first shard is finished: however
     slow the machine is, that is the middle. Any other is killed some seconds after it has started, if it is still there.
     """
-    said = []
+    lines = []
     with sail(root, stage, *(["kill"] if stage in SHARDED else []), faults="hang@20" if stage == TRAINING else "") as process:
         assert process.stdout is not None
         for line in process.stdout:
-            said.append(line)
+            lines.append(line)
             if stage == TRAINING and HANGS in line:
                 os.killpg(process.pid, signal.SIGKILL)
             elif stage not in (TRAINING, *SHARDED) and f"started ({stage} " in line:
@@ -51,9 +51,9 @@ def sail_into_a_kill(root: Path, stage: str, seconds: float) -> list[str]:
                 os.killpg(process.pid, signal.SIGKILL)
         code = process.wait()
     may_be_over = stage not in (TRAINING, *SHARDED) and code == 0
-    assert may_be_over or code == -signal.SIGKILL, f"{stage} ended with {code}:\n{''.join(said)}"
-    assert any(f"started ({stage} " in line for line in said), f"{stage} never started:\n{''.join(said)}"
-    return said
+    assert may_be_over or code == -signal.SIGKILL, f"{stage} ended with {code}:\n{''.join(lines)}"
+    assert any(f"started ({stage} " in line for line in lines), f"{stage} never started:\n{''.join(lines)}"
+    return lines
 
 
 @pytest.fixture(scope="module")

@@ -87,8 +87,8 @@ def test_a_server_that_says_when_is_heard(monkeypatch: pytest.MonkeyPatch) -> No
     """Up to a minute, whatever it says."""
     waits: list[float] = []
     monkeypatch.setattr("resources.cluster.time.sleep", waits.append)
-    for told in ("17", "86400", "Wed, 21 Oct 2026 07:28:00 GMT"):
-        assert patient(Answers(429, 200, Retry_After=told)).find(PODS) == []
+    for retry_after in ("17", "86400", "Wed, 21 Oct 2026 07:28:00 GMT"):
+        assert patient(Answers(429, 200, Retry_After=retry_after)).find(PODS) == []
     assert waits == [17.0, 60.0, 1.0]
 
 
@@ -103,8 +103,8 @@ def test_key_files_go_with_the_process(tmp_path: Path) -> None:
     key = base64.b64encode(b"a key").decode()
     script = f"from resources.credentials import file_of; print(file_of({{'client-key-data': {key!r}}}, 'client-key'))"
     env = {"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path), "PATH": os.environ["PATH"]}
-    told = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True).stdout
-    assert Path(told.strip()).parent == tmp_path
+    output = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True).stdout
+    assert Path(output.strip()).parent == tmp_path
     assert list(tmp_path.iterdir()) == []
 
 

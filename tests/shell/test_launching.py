@@ -218,23 +218,23 @@ def workload(message: str) -> dict[str, Any]:
 def test_a_job_that_its_queue_holds_says_why_and_waits_no_longer_than_allowed(
     launch: LaunchRequest, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told = (
+    reason = (
         "couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor h100x8, 8 more needed"
     )
-    cluster = MemoryCluster(looks=lambda attempt: 10**9, suspended=True, lists={WORKLOADS: [workload(told)]})
+    cluster = MemoryCluster(looks=lambda attempt: 10**9, suspended=True, lists={WORKLOADS: [workload(reason)]})
     launcher = launcher_over(cluster, stuck_seconds=0.0)
     with (
         caplog.at_level(logging.INFO),
         pytest.raises(JobFailedError, match=r"no machine \(permanent\): not within 0 s: suspended"),
     ):
         replace(launcher, settings=replace(launcher.settings, machine_seconds=1e-9))(launch)
-    assert any(told in record.getMessage() for record in caplog.records)
+    assert any(reason in record.getMessage() for record in caplog.records)
     assert cluster.names(JOBS) == []
 
 
 def test_a_job_that_is_larger_than_its_queue_is_not_waited_for(launch: LaunchRequest) -> None:
-    told = "insufficient quota for cpu in flavor cpu, request > maximum capacity (16 > 8)"
-    cluster = MemoryCluster(looks=lambda attempt: 10**9, suspended=True, lists={WORKLOADS: [workload(told)]})
+    reason = "insufficient quota for cpu in flavor cpu, request > maximum capacity (16 > 8)"
+    cluster = MemoryCluster(looks=lambda attempt: 10**9, suspended=True, lists={WORKLOADS: [workload(reason)]})
     with pytest.raises(JobFailedError, match=r"larger than its queue \(permanent\): .*maximum capacity \(16 > 8\)"):
         launcher_over(cluster, stuck_seconds=0.0)(launch)
 

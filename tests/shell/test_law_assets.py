@@ -91,10 +91,10 @@ def test_a_law_is_fitted_a_run_forecast_trained_and_judged(after: Path) -> None:
     assert low < loss_of(TARGET.spec) < high
     trained = made(after, checkpoint(TARGET, TARGET.spec.num_steps))
     assert trained.input("forecast").data_version == frozen.data_version
-    told = judged(after).manifest.extra["verdict"]
+    facts = judged(after).manifest.extra["verdict"]
     measured = made(after, outcome(FORECAST, TARGET)).manifest.extra["result"]["scores"]
-    assert told["measured"] in [s["value"] for s in measured if s["metric"] == "micro_bits_per_byte"]
-    assert told["outcome"] == "high", "the trials are of a law and the target was trained: the miss is told"
+    assert facts["measured"] in [s["value"] for s in measured if s["metric"] == "micro_bits_per_byte"]
+    assert facts["outcome"] == "high", "the trials are of a law and the target was trained: the miss is told"
     assert materialize(definitions(after, TARGET), "forecast_verdicts").success
     (page,) = store_of(after).artifacts("forecast_verdicts")
     assert "| forecasts/f/verdict | high | " in page.file("verdicts.md").read_text()
@@ -113,12 +113,12 @@ def test_a_table_names_what_is_missing_and_makes_do_where_it_may(before: Path) -
     gone = [sweep.trials[0], sweep.trials[4]]
     for run in gone:
         store.delete(made(before, result(run)))
-    told = failure(materialize(definitions(before), LAW[0]))
-    assert all(run.name in told for run in gone) and "2 of 21 trials have no result, at most 0" in told
+    message = failure(materialize(definitions(before), LAW[0]))
+    assert all(run.name in message for run in gone) and "2 of 21 trials have no result, at most 0" in message
     lenient = declared_sweep(max_missing=2)
     assert materialize(definitions(before, sweep=lenient), LAW[0]).success
-    (found,) = store.artifacts("sweeps/small/table")
-    assert found.manifest.extra["sweep"]["missing"] == sorted(run.name for run in gone)
+    (made_table,) = store.artifacts("sweeps/small/table")
+    assert made_table.manifest.extra["sweep"]["missing"] == sorted(run.name for run in gone)
     with pytest.raises(ValueError, match="may lack 2 trials"):
         Forecast("f", lenient)
 
@@ -152,8 +152,8 @@ def test_cheat_2_a_law_that_is_fitted_again_after_the_run_is_refused(after: Path
 def test_cheat_3_another_metric_after_the_run_is_refused(after: Path) -> None:
     sweep = declared_sweep(loss=Loss(metric="macro_bits_per_byte"))
     run = declared_target(Forecast("f", sweep))
-    told = failure(materialize(definitions(after, run, sweep=sweep), *LAW))
-    assert "has no score heldout macro_bits_per_byte" in told, "these trials were not scored by it"
+    message = failure(materialize(definitions(after, run, sweep=sweep), *LAW))
+    assert "has no score heldout macro_bits_per_byte" in message, "these trials were not scored by it"
     refused(after, declared_target(replace(FORECAST, beyond="another metric")), "trained already")
 
 

@@ -198,8 +198,8 @@ def test_a_folder_becomes_an_audited_checkpoint_as_the_quickstart_says(texts: Pa
     again = in_a_process([*arguments, "--json"], own)
     assert again.returncode == 0, again.stdout + again.stderr
     assert again.stdout.count("reused") == 18
-    told = json.loads(again.stdout[again.stdout.index("{") :])
-    assert told["audit"] == "clean" and Path(told["checkpoint"]).is_dir()
+    summary = json.loads(again.stdout[again.stdout.index("{") :])
+    assert summary["audit"] == "clean" and Path(summary["checkpoint"]).is_dir()
     assert in_a_process(["gate", "mine"], own).returncode == 0
 
 

@@ -83,8 +83,8 @@ def test_the_lineage_of_the_checkpoint_by_name_folder_and_address(sailed: Sailed
     checkpoint = final_checkpoint(sailed)
     wanted = [artifact.spec.address for artifact in checkpoint.store.walk_up(checkpoint)]
     for text in (checkpoint.name, checkpoint.uri, checkpoint.spec.address):
-        found = json.loads(ask(sailed, "lineage", text, "--json"))
-        assert [record["address"] for record in found] == wanted
+        records = json.loads(ask(sailed, "lineage", text, "--json"))
+        assert [record["address"] for record in records] == wanted
     raw = next(artifact for artifact in checkpoint.store.walk_up(checkpoint) if artifact.spec.stage == "datakit.raw")
     below = {record["address"] for record in json.loads(ask(sailed, "lineage", raw.spec.address, "--down", "--json"))}
     assert below == {artifact.spec.address for artifact in checkpoint.store.walk_down(raw)}
@@ -106,11 +106,11 @@ def test_pictures_show_every_artifact_and_need_no_network(sailed: Sailed) -> Non
 
 def test_a_code_version_reaches_what_was_made_below_it(sailed: Sailed) -> None:
     store = Store(sailed.lab.ferry_store.root)
-    (found,) = json.loads(ask(sailed, "affected", "--stage", TOKEN_CACHE.name, "--version", TOKEN_CACHE.version, "--json"))
+    (affected,) = json.loads(ask(sailed, "affected", "--stage", TOKEN_CACHE.name, "--version", TOKEN_CACHE.version, "--json"))
     caches = [artifact for artifact in store.artifacts() if artifact.spec.stage == "datakit.token_cache"]
     wanted = {below.spec.address for cache in caches for below in store.walk_down(cache)}
-    assert {row["address"] for row in found["artifacts"]} == wanted
-    assert found["cost"]["training_flops"] > 0
+    assert {row["address"] for row in affected["artifacts"]} == wanted
+    assert affected["cost"]["training_flops"] > 0
     text = ask(sailed, "affected", "--artifact", caches[0].spec.address)
     assert final_checkpoint(sailed).name in text
 
@@ -123,12 +123,12 @@ def test_a_document_is_followed_to_the_steps_that_read_it(sailed: Sailed) -> Non
     tables = lineage_tables(store)
     ids = order.caches[0].document_ids()
     for document in (ids[0], ids[len(ids) // 2], ids[-1]):
-        found = find_holders(store, tables, Selection((document,)))
-        steps = {h.artifact.spec.config["step"]: list(h.steps) for h in found.holders if h.role == "checkpoint"}
+        takedown = find_holders(store, tables, Selection((document,)))
+        steps = {h.artifact.spec.config["step"]: list(h.steps) for h in takedown.holders if h.role == "checkpoint"}
         assert steps[config["step"]] == forward_steps(order, document, config["run"]["batch_size"], config["step"])
-        roles = {h.role for h in found.holders}
+        roles = {h.role for h in takedown.holders}
         assert roles == {"raw", "normalized", "corpus", "cache", "mixture", "checkpoint"}
-        plan = plan_takedown(found).whole
+        plan = plan_takedown(takedown).whole
         assert (
             plan.flops
             <= json.loads(ask(sailed, "affected", "--document", document, "--json"))[0]["whole_cost"]["training_flops"]
@@ -182,12 +182,12 @@ def test_another_version_of_a_package_is_drift_where_it_is_imported_until_eviden
     installed = packages._version
     monkeypatch.setattr(packages, "_version", lambda name: "99" if name == "tokenizers" else installed(name))
     built = {node.name: build(store, node) for node in recipe.nodes(run) if node.stage.job is None}
-    drifted = {found.artifact.spec.stage: name for name, found in built.items() if found.drifted}
+    drifted = {drift.artifact.spec.stage: name for name, drift in built.items() if drift.drifted}
     assert drifted.keys() == {"datakit.tokenizer", "datakit.token_cache"}
     cache = drifted["datakit.token_cache"]
-    (asked,) = json.loads(ask(sailed, "verify", cache, "--json"))
-    assert asked["changes"] == [f"tokenizers was {installed('tokenizers')} and is 99"]
-    assert asked["evidence"]["outcome"] == "equal"
+    (answer,) = json.loads(ask(sailed, "verify", cache, "--json"))
+    assert answer["changes"] == [f"tokenizers was {installed('tokenizers')} and is 99"]
+    assert answer["evidence"]["outcome"] == "equal"
     again = build(store, next(node for node in recipe.nodes(run) if node.name == cache))
     assert not again.drifted and "verified equivalent on" in str(again.drift)
     assert "--jobs makes those again too" in ask(sailed, "verify", recipe.final_eval(run).name)

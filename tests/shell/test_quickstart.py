@@ -28,7 +28,7 @@ def shown_in_order(expected: list[str], answer: str) -> str | None:
         if line == "...":
             continue
         pattern = re.compile(".*".join(re.escape(part) for part in " ".join(line.split()).split("...")) + ".*")
-        if not any(pattern.fullmatch(found) for found in lines):
+        if not any(pattern.fullmatch(candidate) for candidate in lines):
             return line
     return None
 

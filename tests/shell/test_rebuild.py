@@ -35,10 +35,10 @@ def test_the_log_of_a_ferry_comes_back_from_its_bucket(sailed: Sailed) -> None:
         done = rebuild_event_log([store], instance, graph)
         assert set(done.reported) == {artifact.spec.address for artifact in store.artifacts()}
         assert latest(instance) == latest(sailed.instance)
-        found = check_consistency([store], instance, graph, TODAY)
-        assert found.disagreements == ()
-        assert {u.why.split(":")[0] for u in found.unknown} == {"reported without a run"}
-        assert found.counts["inputs that events confirm"] == found.counts["inputs in manifests"] > 30
+        comparison = check_consistency([store], instance, graph, TODAY)
+        assert comparison.disagreements == ()
+        assert {u.why.split(":")[0] for u in comparison.unknown} == {"reported without a run"}
+        assert comparison.counts["inputs that events confirm"] == comparison.counts["inputs in manifests"] > 30
         (checkpoint,) = instance.fetch_materializations(dg.AssetKey(["ferry", "runs", "smoke", "checkpoint"]), limit=1).records
         event = checkpoint.asset_materialization
         assert event is not None
@@ -61,9 +61,9 @@ def test_what_lies_downstream_of_a_rebuilt_log_runs_and_can_be_walked(tmp_path: 
         small = SmallAssets(tmp_path, instance)
         rebuild_event_log([small.lab.store], instance, small.graph())
         small.make("run")
-        found = small.compared()
-        assert found.disagreements == ()
-        assert found.counts["inputs that the as-of walk confirms"] == 1
+        comparison = small.compared()
+        assert comparison.disagreements == ()
+        assert comparison.counts["inputs that the as-of walk confirms"] == 1
 
 
 def test_a_log_with_events_of_its_own_is_left_alone_unless_told(tmp_path: Path) -> None:
@@ -145,5 +145,5 @@ def test_commands_rebuild_compare_and_name_a_lie(tmp_path: Path) -> None:
     path.write_text(sealed({**record, "run_id": "another"}))
     lying = marin("consistency", "--json")
     assert lying.exit_code == 1
-    (told,) = json.loads(lying.stdout)["disagreements"]
-    assert (told["kind"], told["artifact"]) == ("rewritten_manifest", "raw[a]")
+    (disagreement,) = json.loads(lying.stdout)["disagreements"]
+    assert (disagreement["kind"], disagreement["artifact"]) == ("rewritten_manifest", "raw[a]")

@@ -17,24 +17,24 @@ def plans() -> dict[str, RunPlan]:
 
 
 def test_the_1e23_run_comes_to_its_name_and_to_the_parameters_that_are_told(plans: dict[str, RunPlan]) -> None:
-    found = plans["1e23"]
-    assert found.needs.flops_per_step * found.run.spec.num_steps == pytest.approx(1e23, rel=0.06)
-    assert found.needs.parameters == pytest.approx(129e9, rel=0.01)
-    assert found.needs.active_parameters == pytest.approx(16e9, rel=0.02)
-    assert found.shape.chips == 256 and found.needs.device_bytes < found.device_memory
+    run_plan = plans["1e23"]
+    assert run_plan.needs.flops_per_step * run_plan.run.spec.num_steps == pytest.approx(1e23, rel=0.06)
+    assert run_plan.needs.parameters == pytest.approx(129e9, rel=0.01)
+    assert run_plan.needs.active_parameters == pytest.approx(16e9, rel=0.02)
+    assert run_plan.shape.chips == 256 and run_plan.needs.device_bytes < run_plan.device_memory
 
 
 def test_the_june_model_is_16b_a2b_and_fits_two_nodes(plans: dict[str, RunPlan]) -> None:
-    found = plans["june"]
-    embeddings = 2 * found.run.spec.model.vocab_size * found.run.spec.model.hidden_dim
-    assert found.needs.parameters == pytest.approx(16e9, rel=0.05)
-    assert found.needs.active_parameters - embeddings == pytest.approx(2e9, rel=0.1)
-    assert found.shape.chips == 16 and found.needs.device_bytes < found.device_memory
+    run_plan = plans["june"]
+    embeddings = 2 * run_plan.run.spec.model.vocab_size * run_plan.run.spec.model.hidden_dim
+    assert run_plan.needs.parameters == pytest.approx(16e9, rel=0.05)
+    assert run_plan.needs.active_parameters - embeddings == pytest.approx(2e9, rel=0.1)
+    assert run_plan.shape.chips == 16 and run_plan.needs.device_bytes < run_plan.device_memory
 
 
 def test_what_a_host_keeps_on_its_disk_is_below_what_evicts_its_pod(plans: dict[str, RunPlan]) -> None:
-    for name, found in plans.items():
-        assert found.host_disk_bytes / 2**30 < found.host_disk_gib, name
+    for name, run_plan in plans.items():
+        assert run_plan.host_disk_bytes / 2**30 < run_plan.host_disk_gib, name
 
 
 def test_the_documents_table_is_what_the_command_prints(plans: dict[str, RunPlan]) -> None:

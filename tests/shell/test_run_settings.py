@@ -24,17 +24,17 @@ class BuiltError(Exception):
 @pytest.mark.parametrize("given", [{}, {"trackers": ["wandb"], "mesh": "tensor=2", "watch_steps": 5}])
 def test_run_config_reaches_the_job(given: dict, tmp_path: Path) -> None:
     run = replace(tiny(), execution=Execution(settings=RuntimeOptions(("tensorboard",), rolling_seconds=60.0)))
-    asked: list[Node] = []
+    nodes: list[Node] = []
 
     def build(store: object, node: Node, **_: object) -> None:
-        asked.append(node)
+        nodes.append(node)
         raise BuiltError
 
     lab = type("Lab", (), {"store": Store(str(tmp_path)), "launcher": None, "build": staticmethod(build)})()
     config = {"ops": {"runs__tiny__training": {"config": given}}} if given else {}
     with pytest.raises(BuiltError):
         dg.materialize([training_asset(run)], resources={"lab": lab}, run_config=config)
-    [node] = asked
+    [node] = nodes
     plain = checkpoint(tiny(), run.spec.num_steps)
     assert (node.key, node.partition, node.config) == (plain.key, plain.partition, plain.config)
     running = running_of({}, node.arguments)

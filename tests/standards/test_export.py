@@ -69,11 +69,11 @@ def verified(world: Exported, folder: Path) -> Attested:
 
 
 def test_a_stranger_verifies_what_it_was_made_from_and_by_whom(world: Exported) -> None:
-    found = verified(world, world.folder)
-    assert found.holds and found.publishers == (world.key.public.key_id,)
-    assert {one.name for one in found.walked} == {"runs/tiny/hf_model[step-1]", "runs/tiny/checkpoint[step-1]", "corpus",
+    attested = verified(world, world.folder)
+    assert attested.holds and attested.publishers == (world.key.public.key_id,)
+    assert {one.name for one in attested.walked} == {"runs/tiny/hf_model[step-1]", "runs/tiny/checkpoint[step-1]", "corpus",
                                                   "raw[one]", "raw[two]"}  # fmt: skip
-    assert all(one.signed_by == ("ada",) and one.logged for one in found.walked)
+    assert all(one.signed_by == ("ada",) and one.logged for one in attested.walked)
     card = (world.folder / "README.md").read_text()
     assert (
         json.loads(base64.b64decode(json.loads((world.folder / LOG_FILE).read_text())["head"]["payload"]))["predicate"]["root"]
@@ -83,8 +83,8 @@ def test_a_stranger_verifies_what_it_was_made_from_and_by_whom(world: Exported) 
 
 
 def test_a_key_that_is_not_the_publishers_is_not_enough(world: Exported) -> None:
-    found = verify_attested(world.folder, [EVE.public])
-    assert not found.holds and "no key that you named" in found.findings[0]
+    attested = verify_attested(world.folder, [EVE.public])
+    assert not attested.holds and "no key that you named" in attested.findings[0]
 
 
 def _edit(path: str, old: bytes, new: bytes) -> Callable[[Path], None]:
@@ -143,10 +143,10 @@ TAMPERED: dict[str, Callable[[Path], None]] = {
 def test_a_changed_folder_does_not_hold(world: Exported, folder: Path, what: str) -> None:
     TAMPERED[what](folder)
     try:
-        found = verified(world, folder)
+        attested = verified(world, folder)
     except EnvelopeError:
         return
-    assert not found.holds, found
+    assert not attested.holds, attested
 
 
 def test_a_folder_without_attestation_says_so(world: Exported, folder: Path) -> None:

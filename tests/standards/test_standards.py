@@ -60,8 +60,8 @@ def test_a_data_set_card_is_read_by_the_hubs_client(lab: Lab) -> None:
 
 def test_an_audit_of_another_checkpoint_is_not_taken(lab: Lab, tmp_path: Path) -> None:
     other = small_lab(tmp_path / "other", licence="MIT")
-    found = audit_of(other.exported)
-    assert found is not None and found.spec.address == other.audit.spec.address
+    audit = audit_of(other.exported)
+    assert audit is not None and audit.spec.address == other.audit.spec.address
     other.audit.store.delete(other.audit)
     assert audit_of(other.exported) is None
 
@@ -89,7 +89,7 @@ def test_spdx_refuses_a_bill_that_lacks_what_it_must_have(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "written"),
+    ("licence", "written"),
     [
         ("MIT", "MIT"),
         ("Apache-2.0 OR MIT", "Apache-2.0 OR MIT"),
@@ -99,8 +99,8 @@ def test_spdx_refuses_a_bill_that_lacks_what_it_must_have(lab: Lab) -> None:
         ("🙂", "LicenseRef-unnamed"),
     ],
 )
-def test_licences_are_spdx_expressions(said: str, written: str) -> None:
-    assert expression(said) == written
+def test_licences_are_spdx_expressions(licence: str, written: str) -> None:
+    assert expression(licence) == written
 
 
 def test_croissant_names_every_file(lab: Lab) -> None:

@@ -57,10 +57,10 @@ def splash(layout: Layout, window: int | None) -> None:
 
     with layout.pinned():
         placed = [jax.device_put(array, each.sharding) for array, each in zip(host, laid, strict=True)]
-        found = values_and_gradients(lambda q, k, v, s: splash_attention(q, k, v, s, window, interpret=True), placed)
-        assert found[0].sharding.shard_shape(found[0].shape) == (2, LENGTH, 1, GROUP, SIZE), found[0].sharding
+        sharded = values_and_gradients(lambda q, k, v, s: splash_attention(q, k, v, s, window, interpret=True), placed)
+        assert sharded[0].sharding.shard_shape(sharded[0].shape) == (2, LENGTH, 1, GROUP, SIZE), sharded[0].sharding
     wanted = values_and_gradients(lambda q, k, v, s: reference_attention(q, k, v, s, window), host)
-    for name, one, other in zip(("values", "q", "k", "v"), found, wanted, strict=True):
+    for name, one, other in zip(("values", "q", "k", "v"), sharded, wanted, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4, err_msg=name)
         print(f"{name} differ by {np.abs(np.asarray(one) - np.asarray(other)).max():.1e}")
 

@@ -62,7 +62,7 @@ def report(case: dict[str, Any]) -> dict[str, Any]:
         traced = step_fn.trace(state, Batch(tokens), number)
         lowered = traced.lower() if platform == "tpu" else traced.lower(lowering_platforms=("cuda",))  # as `jax.export` does
     text = lowered.as_text()
-    found = {
+    facts = {
         "compute": compute.record(),
         "arrays": len(jax.tree.leaves(state)),
         "donated": len(re.findall(r"jax\.buffer_donor|tf\.aliasing_output", text)),
@@ -75,9 +75,9 @@ def report(case: dict[str, Any]) -> dict[str, Any]:
         compiled = lowered.compile()
         program, memory = compiled.as_text(), compiled.memory_analysis()
         planned = footprint(spec, mesh, len(devices))
-        found |= {
+        facts |= {
             "collectives": {kind: len(re.findall(rf"\b{kind.replace('_', '-')}(?:-start)?\(", program)) for kind in KINDS},
-            "callbacks": found["callbacks"] + len(re.findall(r"callback|infeed|outfeed", program)),
+            "callbacks": facts["callbacks"] + len(re.findall(r"callback|infeed|outfeed", program)),
             "kernels": len(re.findall(r'custom_call_target="tpu_custom_call"', program)),
             "aliased": memory.alias_size_in_bytes,
             "arguments": memory.argument_size_in_bytes,
@@ -88,7 +88,7 @@ def report(case: dict[str, Any]) -> dict[str, Any]:
             "planned_state": planned.device_state_bytes,
             "planned": planned.device_bytes,
         }
-    return found
+    return facts
 
 
 def imprecise(text: str) -> int:

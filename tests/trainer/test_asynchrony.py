@@ -25,23 +25,23 @@ UNDISTURBED = Running(rolling_seconds=1e9)
 class Watched:
     """A value on the device that tells when it is read."""
 
-    def __init__(self, value: jax.Array, told: Callable[[], None]):
-        self.value, self.told = value, told
+    def __init__(self, value: jax.Array, on_read: Callable[[], None]):
+        self.value, self.on_read = value, on_read
 
     def __float__(self) -> float:
-        self.told()
+        self.on_read()
         return float(self.value)
 
     def __array__(self, *given: object, **named: object) -> np.ndarray:
-        self.told()
+        self.on_read()
         return np.asarray(self.value)
 
     def __getitem__(self, index: int) -> np.ndarray:
-        self.told()
+        self.on_read()
         return np.asarray(self.value[index])
 
     def block_until_ready(self) -> "Watched":
-        self.told()
+        self.on_read()
         return self
 
 

@@ -60,8 +60,8 @@ BACKENDS = {
 @pytest.mark.parametrize("segments", [None, SEGMENTS], ids=["whole", "segments"])
 def test_values_are_those_of_the_formula(compute: Compute, window: int | None, segments: np.ndarray | None) -> None:
     q, k, v = inputs()
-    found = jax.jit(lambda q, k, v: attention(q, k, v, segments, window, compute))(q, k, v)
-    np.testing.assert_allclose(found, slow(q, k, v, segments, window), rtol=1e-5, atol=1e-5)
+    actual = jax.jit(lambda q, k, v: attention(q, k, v, segments, window, compute))(q, k, v)
+    np.testing.assert_allclose(actual, slow(q, k, v, segments, window), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ def test_gradients_of_blocks_are_those_of_all_scores_at_once(
         objective = lambda *qkv: (attention(*qkv, segments, window, compute) * toward).sum()  # noqa: E731
         return jax.jit(jax.grad(objective, argnums=(0, 1, 2)))(q, k, v)
 
-    for found, wanted in zip(gradients(blocked(block, one_by_one)), gradients(BACKENDS["reference"]), strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+    for actual, wanted in zip(gradients(blocked(block, one_by_one)), gradients(BACKENDS["reference"]), strict=True):
+        np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-4)
 
 
 def test_scores_of_a_whole_sequence_never_exist() -> None:
@@ -98,8 +98,8 @@ def test_the_tpu_kernel_interpreted(window: int | None) -> None:
     """Values only: its gradients are JAX's own kernel too. Blocks of 128 are the least that it takes."""
     q, k, v = inputs(128, 1, 2, 1, 128)
     segments = np.repeat(np.arange(2), 64)[None].astype(np.int32)
-    found = splash_attention(jnp.asarray(q), jnp.asarray(k), jnp.asarray(v), jnp.asarray(segments), window, interpret=True)
-    np.testing.assert_allclose(found, slow(q, k, v, segments, window), rtol=1e-4, atol=1e-4)
+    actual = splash_attention(jnp.asarray(q), jnp.asarray(k), jnp.asarray(v), jnp.asarray(segments), window, interpret=True)
+    np.testing.assert_allclose(actual, slow(q, k, v, segments, window), rtol=1e-4, atol=1e-4)
 
 
 def over_four_devices(*words: str) -> str:
@@ -128,9 +128,9 @@ def test_a_kernel_is_compiled_for_a_mesh_with_the_rows_and_heads_of_one_device(
 
     Of 4 rows and 2 x 2 heads, a device of data=2, tensor=2 has 2 rows and 1 x 2 heads: nothing begins with a 4.
     """
-    told = over_four_devices("lowered", platform, backend).splitlines()
-    assert [line.split()[0] for line in told] == calls
-    assert all(re.findall(r"tensor<(\d+)x", line)[0] == "2" for line in told), told
+    lines = over_four_devices("lowered", platform, backend).splitlines()
+    assert [line.split()[0] for line in lines] == calls
+    assert all(re.findall(r"tensor<(\d+)x", line)[0] == "2" for line in lines), lines
 
 
 @pytest.mark.parametrize(
@@ -146,19 +146,19 @@ def test_kernels_that_named_keeps_are_not_run_again_and_what_offload_moves_is_mo
     platform: str, backend: str, remat: str, calls: list[str]
 ) -> None:
     """Of a layer's gradient as it is compiled over a mesh: a kernel forward, one or two backward, and forward again or not."""
-    told = over_four_devices("model", platform, backend, remat).splitlines()
-    assert [line.split()[0] for line in told if not line.startswith("moved")] == calls
+    lines = over_four_devices("model", platform, backend, remat).splitlines()
+    assert [line.split()[0] for line in lines if not line.startswith("moved")] == calls
     moves = ["moved to pinned_host", "moved to device"]  # a layer's input, and back
-    assert [line for line in told if line.startswith("moved")] == (moves if remat == "offload" else [])
+    assert [line for line in lines if line.startswith("moved")] == (moves if remat == "offload" else [])
 
 
 def test_bfloat16_keeps_its_softmax_wide() -> None:
     q, k, v = (jnp.asarray(each, jnp.bfloat16) for each in inputs())
     wanted = slow(*(np.asarray(each, np.float32) for each in (q, k, v)), None, None)
     for compute in BACKENDS.values():
-        found = jax.jit(lambda q, k, v, compute=compute: attention(q, k, v, None, None, compute))(q, k, v)
-        assert found.dtype == jnp.bfloat16
-        np.testing.assert_allclose(np.asarray(found, np.float32), wanted, atol=0.06)
+        actual = jax.jit(lambda q, k, v, compute=compute: attention(q, k, v, None, None, compute))(q, k, v)
+        assert actual.dtype == jnp.bfloat16
+        np.testing.assert_allclose(np.asarray(actual, np.float32), wanted, atol=0.06)
 
 
 def test_grouping_of_the_batch_does_not_change_a_bit() -> None:

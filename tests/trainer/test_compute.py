@@ -25,7 +25,7 @@ TOKENS = np.random.default_rng(0).integers(0, 64, (4, 16)).astype(np.int32)
 
 
 @pytest.mark.parametrize(
-    ("platform", "config", "work", "backend", "said"),
+    ("platform", "config", "work", "backend", "note"),
     [
         ("cpu", ComputeConfig(), WORK, "blocked", "the choice for cpu"),
         ("tpu", ComputeConfig(dtype="bfloat16"), WORK, "splash", "the choice for tpu"),
@@ -37,31 +37,31 @@ TOKENS = np.random.default_rng(0).integers(0, 64, (4, 16)).astype(np.int32)
         ("cpu", ComputeConfig(attention="xla"), WORK, "xla", "as requested"),
     ],
 )
-def test_the_choice_is_said(platform: str, config: ComputeConfig, work: Work, backend: str, said: str) -> None:
+def test_the_choice_is_said(platform: str, config: ComputeConfig, work: Work, backend: str, note: str) -> None:
     chosen = resolve(config, platform, work)
     assert chosen.attention == backend
-    assert said in chosen.record()["notes"]
+    assert note in chosen.record()["notes"]
 
 
 def test_a_few_layers_are_unrolled_where_a_cpu_trains_them() -> None:
-    asked = [("cpu", "auto", 8), ("cpu", "auto", 9), ("gpu", "auto", 2), ("cpu", "scan", 2), ("gpu", "unrolled", 99)]
-    chosen = [resolve(ComputeConfig(layers=layers), where, replace(WORK, num_layers=n)).unrolled for where, layers, n in asked]
+    cases = [("cpu", "auto", 8), ("cpu", "auto", 9), ("gpu", "auto", 2), ("cpu", "scan", 2), ("gpu", "unrolled", 99)]
+    chosen = [resolve(ComputeConfig(layers=layers), where, replace(WORK, num_layers=n)).unrolled for where, layers, n in cases]
     assert chosen == [True, False, False, False, True]
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("settings", "note"),
     [({"attention": "cudnn"}, "compute.attention 'cudnn' is unavailable (it needs a GPU, here is cpu)"),
      ({"attention": "splash"}, "it needs a TPU, here is cpu"), ({"remat": "offload"}, "a CPU has no second memory")],
 )  # fmt: skip
-def test_a_miss_is_loud_and_an_error_under_strict(asked: dict, said: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_miss_is_loud_and_an_error_under_strict(settings: dict, note: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        chosen = resolve(ComputeConfig(**asked), "cpu", WORK)
-    assert said in caplog.text
+        chosen = resolve(ComputeConfig(**settings), "cpu", WORK)
+    assert note in caplog.text
     assert "unavailable" in chosen.record()["notes"]
     with pytest.raises(ValueError, match=r"compute\.strict=True forbids") as error:
-        resolve(ComputeConfig(**asked, strict=True), "cpu", WORK)
-    assert said in str(error.value)
+        resolve(ComputeConfig(**settings, strict=True), "cpu", WORK)
+    assert note in str(error.value)
 
 
 @pytest.mark.parametrize("change", [{"dtype": "float16"}, {"attention": "flash"}, {"remat": "some"}, {"layers": "fold"}])
@@ -111,8 +111,8 @@ def plain() -> tuple[float, list[np.ndarray]]:
 def test_no_choice_changes_the_model(config: ComputeConfig, plain: tuple[float, list[np.ndarray]]) -> None:
     value, gradients = objective_and_gradient(config)
     assert value == pytest.approx(plain[0], rel=1e-6)
-    for found, wanted in zip(gradients, plain[1], strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-6)
+    for gradient, wanted in zip(gradients, plain[1], strict=True):
+        np.testing.assert_allclose(gradient, wanted, rtol=1e-4, atol=1e-6)
 
 
 def test_offload_computes_the_same_where_nothing_is_moved(plain: tuple[float, list[np.ndarray]]) -> None:
@@ -120,18 +120,18 @@ def test_offload_computes_the_same_where_nothing_is_moved(plain: tuple[float, li
     layer's input to the host and back is in test_attention."""
     value, gradients = objective_and_gradient(ComputeConfig(), remat="offload")
     assert value == pytest.approx(plain[0], rel=1e-6)
-    for found, wanted in zip(gradients, plain[1], strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-6)
+    for gradient, wanted in zip(gradients, plain[1], strict=True):
+        np.testing.assert_allclose(gradient, wanted, rtol=1e-4, atol=1e-6)
 
 
 def test_bfloat16_moves_float32_parameters(plain: tuple[float, list[np.ndarray]]) -> None:
     """Gradients are float32, near those of float32, and not the same: the products were narrow."""
     value, gradients = objective_and_gradient(ComputeConfig(dtype="bfloat16"))
     assert value == pytest.approx(plain[0], rel=2e-3)
-    for found, wanted in zip(gradients, plain[1], strict=True):
-        assert found.dtype == np.float32
-        assert np.linalg.norm(found - wanted) < 0.05 * np.linalg.norm(wanted)
-    assert any((found != wanted).any() for found, wanted in zip(gradients, plain[1], strict=True))
+    for gradient, wanted in zip(gradients, plain[1], strict=True):
+        assert gradient.dtype == np.float32
+        assert np.linalg.norm(gradient - wanted) < 0.05 * np.linalg.norm(wanted)
+    assert any((gradient != wanted).any() for gradient, wanted in zip(gradients, plain[1], strict=True))
 
 
 def test_recomputing_keeps_less() -> None:

@@ -40,8 +40,8 @@ def mean_objective(x: jax.Array, head: jax.Array, targets: jax.Array, z_loss_wei
 @given(st.sampled_from([1, 2, 255, TILE_ROWS, TILE_ROWS + 1, 2 * TILE_ROWS + 7]), st.integers(0, 99), st.sampled_from([1, 60]))
 def test_every_row_is_that_of_full_logits(num_rows: int, seed: int, scale: float) -> None:
     x, head, targets = inputs(num_rows, seed, scale)
-    for found, wanted in zip(row_nll(x, head, targets), obvious(x, head, targets), strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-4)
+    for actual, wanted in zip(row_nll(x, head, targets), obvious(x, head, targets), strict=True):
+        np.testing.assert_allclose(actual, wanted, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("z_loss_weight", [0.0, 1e-4, 0.3])
@@ -55,8 +55,8 @@ def test_objective_and_gradient_are_those_of_full_logits(num_rows: int, z_loss_w
     assert float(loss) == pytest.approx(nll.mean(), rel=1e-5)
     assert float(objective) == pytest.approx(nll.mean() + z_loss_weight * (log_z**2).mean(), rel=1e-5)
     wanted = jax.grad(obvious_objective, argnums=(0, 1))(x, head, targets, z_loss_weight)
-    for found, reference in zip(gradients, wanted, strict=True):
-        np.testing.assert_allclose(found, reference, rtol=1e-4, atol=1e-6)
+    for gradient, reference in zip(gradients, wanted, strict=True):
+        np.testing.assert_allclose(gradient, reference, rtol=1e-4, atol=1e-6)
 
 
 def test_gradients_of_a_sure_model_are_small_and_finite() -> None:
@@ -73,9 +73,9 @@ def test_bfloat16_sides_lose_only_their_own_rounding() -> None:
     x, head = (jnp.asarray(each, jnp.bfloat16) for each in (x, head))
     wide = (x.astype(jnp.float32), head.astype(jnp.float32))
     gradient = jax.value_and_grad(lambda x, head: mean_objective(x, head, targets, 1e-4)[0], argnums=(0, 1))
-    (loss, found), (wanted_loss, wanted) = gradient(x, head), gradient(*wide)
+    (loss, narrow), (wanted_loss, wanted) = gradient(x, head), gradient(*wide)
     assert float(loss) == pytest.approx(float(wanted_loss), rel=1e-5)
-    for a, b in zip(found, wanted, strict=True):
+    for a, b in zip(narrow, wanted, strict=True):
         assert a.dtype == jnp.bfloat16
         np.testing.assert_allclose(a.astype(jnp.float32), b, atol=2**-7 * float(jnp.abs(b).max()))
 
@@ -101,11 +101,13 @@ def test_large_tiles_of_the_loss_give_the_same_numbers() -> None:
     x, head, targets = inputs(TILE_ROWS + 3, 2)
     shares = jnp.full(x.shape[0], 1.0 / x.shape[0])
 
-    def found(rows: int):
+    def objective_and_gradients(rows: int):
         return jax.value_and_grad(lambda x, h: weighted_objective(x, h, targets, shares, 0.1, rows)[0], (0, 1))(x, head)
 
     for rows in (loss_rows(head.shape[0]), 100):
-        for ours, theirs in zip(jax.tree.leaves(found(rows)), jax.tree.leaves(found(TILE_ROWS)), strict=True):
+        for ours, theirs in zip(
+            jax.tree.leaves(objective_and_gradients(rows)), jax.tree.leaves(objective_and_gradients(TILE_ROWS)), strict=True
+        ):
             np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-7)
 
 

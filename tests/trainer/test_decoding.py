@@ -80,10 +80,10 @@ def test_however_a_row_is_cut_up_its_log_probabilities_are_those_of_the_whole(na
         for row in range(ROWS):
             given_tokens[row, : taken[row]] = tokens[row, starts[row] : starts[row] + taken[row]]
         cache, hidden = model.step(cache, jnp.asarray(given_tokens), jnp.asarray(starts))
-        found = np.asarray(model.to_log_probs(hidden.reshape(ROWS * size, -1))).reshape(ROWS, size, -1)
+        log_probs = np.asarray(model.to_log_probs(hidden.reshape(ROWS * size, -1))).reshape(ROWS, size, -1)
         for row in range(ROWS):
             here = slice(starts[row], starts[row] + taken[row])
-            np.testing.assert_allclose(found[row, : taken[row]], expected[row, here], atol=1e-4)
+            np.testing.assert_allclose(log_probs[row, : taken[row]], expected[row, here], atol=1e-4)
         starts += taken
 
 

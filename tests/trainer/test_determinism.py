@@ -45,12 +45,12 @@ def test_the_record_of_a_run_says_it(tmp_path) -> None:
 
 def test_what_the_trainer_asks_is_read_by_xla() -> None:
     """Its module imports jax first; XLA reads its flags at the first device, which this counts by another flag."""
-    told = (
+    script = (
         "import os, trainer.__main__ as main, jax; main.ask(os.environ);"
         "os.environ['XLA_FLAGS'] += ' --xla_force_host_platform_device_count=3'; print(jax.device_count())"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
-    ran = subprocess.run([sys.executable, "-c", told], env=environment, capture_output=True, text=True, check=False)
+    ran = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
     assert ran.stdout.strip() == "3", ran.stderr
 
 

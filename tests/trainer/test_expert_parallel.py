@@ -68,9 +68,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Job]:
     jobs["moved"] = job_of(root / "moved", SPEC)
     jobs["moved"].store.delete(at_step(jobs["moved"], 4))  # type: ignore[arg-type]
     jobs |= {name: job_of(root / name, spec_of_exchange(exchange)) for name, (_, exchange) in MESHES.items()}
-    told = [f"{root / name / 'job.json'}@{mesh}" for name, (mesh, _) in MESHES.items()]
+    jobs_on_meshes = [f"{root / name / 'job.json'}@{mesh}" for name, (mesh, _) in MESHES.items()]
     ran = subprocess.run(
-        [sys.executable, "-c", OVER_DEVICES, *told, f"{root / 'moved' / 'job.json'}@expert=4"],
+        [sys.executable, "-c", OVER_DEVICES, *jobs_on_meshes, f"{root / 'moved' / 'job.json'}@expert=4"],
         cwd=ROOT, capture_output=True, text=True, check=False,
         env=os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
                           "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"},
@@ -85,10 +85,10 @@ def test_every_mesh_and_exchange_trains_as_one_device_does(name: str, runs: dict
     assert made is not None and wanted is not None
     for column in ("loss_nats", "grad_norm"):
         np.testing.assert_allclose(metrics_of(made)[column], metrics_of(wanted)[column], rtol=1e-5, err_msg=column)
-    found, expected = open_arrays(made, "model").whole(), open_arrays(wanted, "model").whole()
+    actual, expected = open_arrays(made, "model").whole(), open_arrays(wanted, "model").whole()
     for array, values in expected.items():
         scale = np.abs(values).max()
-        np.testing.assert_allclose(found[array], values, rtol=0, atol=2e-3 * scale, err_msg=array)
+        np.testing.assert_allclose(actual[array], values, rtol=0, atol=2e-3 * scale, err_msg=array)
 
 
 def test_a_checkpoint_of_any_mesh_is_read_on_any_other_with_the_same_bits(runs: dict[str, Job]) -> None:

@@ -32,8 +32,8 @@ def slow(model: LlamaConfig, seq_len: int, *, causal: bool) -> float:
 @pytest.mark.parametrize("head_dim", [None, 128])
 def test_counts_are_those_of_every_product(window: int | None, causal: bool, head_dim: int | None) -> None:
     model = replace(LLAMA_50M, sliding_window=window, head_dim=head_dim)
-    found = model.training_flops_per_token(1024, causal=causal)
-    assert found == pytest.approx(slow(model, 1024, causal=causal), rel=1e-12)
+    flops = model.training_flops_per_token(1024, causal=causal)
+    assert flops == pytest.approx(slow(model, 1024, causal=causal), rel=1e-12)
 
 
 def test_the_published_run_has_its_published_count() -> None:

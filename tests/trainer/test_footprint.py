@@ -49,12 +49,12 @@ def real_model(model: ModelConfig = MODEL) -> Transformer:
 def test_state_is_counted_as_it_is_allocated(model: str) -> None:
     spec = replace(SPEC, model=MODELS[model])
     state = initial_step_state(spec, real_model(spec.model))
-    found = footprint(spec, MeshShape(), 1)
+    counted = footprint(spec, MeshShape(), 1)
     allocated = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
-    assert found.state_bytes == found.device_state_bytes == allocated
+    assert counted.state_bytes == counted.device_state_bytes == allocated
     parameters = sum(leaf.size for leaf in jax.tree.leaves(state.parameters))
-    assert found.parameters == parameters
-    assert found.device_gradient_bytes == 4 * parameters
+    assert counted.parameters == parameters
+    assert counted.device_gradient_bytes == 4 * parameters
 
 
 def test_a_device_of_a_mesh_has_its_share_and_an_uneven_mesh_is_refused() -> None:

@@ -17,8 +17,8 @@ def test_every_part_of_the_gpu_benchmark_ends(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "benchmarks/gpu.py"), "--tiny", "--out", str(tmp_path)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    found = json.loads((tmp_path / "gpu.json").read_text())
+    results = json.loads((tmp_path / "gpu.json").read_text())
     parts = ["machine", "numbers", "attention", "experts", "llama_50m", "moe_256m", "dense_1b", "serving", "resume"]
-    assert list(found) == parts and found["resume"]["same_bytes"]
-    assert found["numbers"]["moe"]["apart"] < 1e-3 and found["experts"]["apart"] < 1e-4
-    assert found["serving"]["decode_tokens_per_second"] > 0
+    assert list(results) == parts and results["resume"]["same_bytes"]
+    assert results["numbers"]["moe"]["apart"] < 1e-3 and results["experts"]["apart"] < 1e-4
+    assert results["serving"]["decode_tokens_per_second"] > 0

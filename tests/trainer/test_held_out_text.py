@@ -37,7 +37,7 @@ def line_of(text: TaggedText) -> str:
 def test_a_tag_is_its_bits_over_its_bytes() -> None:
     """Beside the logits themselves: a text's windows of 16 tokens are each opened by the last token of the one before."""
     model = init_model(RUN.model, key=jax.random.PRNGKey(0))
-    found = bits_per_byte(Scorer(model, 16, 50, 0), TEXTS)
+    by_tag = bits_per_byte(Scorer(model, 16, 50, 0), TEXTS)
     logits = jax.jit(lambda tokens: model(tokens))
 
     def bits(text: TaggedText) -> float:
@@ -51,9 +51,9 @@ def test_a_tag_is_its_bits_over_its_bytes() -> None:
 
     of_tag = {"": TEXTS, "web": (TEXTS[0], TEXTS[1], TEXTS[3]), "web/wiki": TEXTS[:1], "web/forum": TEXTS[1:2],
               "short": TEXTS[1:2], "code": TEXTS[2:3]}  # fmt: skip
-    assert found.keys() == of_tag.keys()
+    assert by_tag.keys() == of_tag.keys()
     for tag, texts in of_tag.items():
-        assert found[tag] == pytest.approx(sum(map(bits, texts)) / sum(text.num_bytes for text in texts), rel=1e-5)
+        assert by_tag[tag] == pytest.approx(sum(map(bits, texts)) / sum(text.num_bytes for text in texts), rel=1e-5)
     assert leaf_tags(TEXTS) == ["code", "short", "web/forum", "web/wiki"]
 
 
@@ -65,19 +65,19 @@ def test_a_run_tells_raw_and_averaged_weights_and_stays_the_same(tmp_path: Path)
     job = job_of(tmp_path / "told", run)
     made = train(job, Running(evaluation=f"{heldout}@5"))
     assert made.data_version == plain.data_version
-    told = {line["step"]: line for line in attempts_of(job_folder(job) / "metrics.jsonl") if "eval/bpb" in line}
-    assert sorted(told) == [5, 10, 12]
+    by_step = {line["step"]: line for line in attempts_of(job_folder(job) / "metrics.jsonl") if "eval/bpb" in line}
+    assert sorted(by_step) == [5, 10, 12]
     for weights, prefix in (("raw", "eval"), ("ema", "eval/ema")):
         wanted = bits_per_byte(load_scorer(made, weights), TEXTS)
         for tag, value in wanted.items():
-            assert told[12][f"{prefix}/bpb{'/' if tag else ''}{tag}"] == pytest.approx(value, rel=1e-6)
+            assert by_step[12][f"{prefix}/bpb{'/' if tag else ''}{tag}"] == pytest.approx(value, rel=1e-6)
         macro = np.mean([wanted[tag] for tag in leaf_tags(TEXTS)])
-        assert told[12][f"{prefix}/macro_bpb"] == pytest.approx(macro, rel=1e-6)
-    assert told[12]["eval/bpb"] != told[12]["eval/ema/bpb"]
+        assert by_step[12][f"{prefix}/macro_bpb"] == pytest.approx(macro, rel=1e-6)
+    assert by_step[12]["eval/bpb"] != by_step[12]["eval/ema/bpb"]
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ({"tags": ["a"], "tokens": [1, 2]}, "line 2 is ['tags', 'tokens']; it must be the fields bytes, tags, tokens"),
         (
@@ -90,12 +90,12 @@ def test_a_run_tells_raw_and_averaged_weights_and_stays_the_same(tmp_path: Path)
         ({"tags": ["a"], "tokens": [1, 2], "bytes": 0}, "line 2, bytes is 0; it must be positive"),
     ],
 )
-def test_an_odd_text_is_named(line: dict, said: str, tmp_path: Path) -> None:
+def test_an_odd_text_is_named(line: dict, message: str, tmp_path: Path) -> None:
     path = tmp_path / "texts.jsonl"
     path.write_text(line_of(TEXTS[0]) + json.dumps(line) + "\n")
     with pytest.raises(ValueError) as error:
         read_evaluation(f"{path}@10", 50)
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize("line", ['{"tags": ["a"], "tokens": [1,', "7"])
@@ -114,10 +114,10 @@ def test_a_file_that_is_not_there_is_named_with_the_variable(tmp_path: Path) -> 
         read_evaluation(f"{tmp_path / 'no.jsonl'}@10", 50)
 
 
-@pytest.mark.parametrize("told", ["texts.jsonl", "texts.jsonl@", "texts.jsonl@0", "@5x"])
-def test_an_odd_setting_is_named(told: str) -> None:
+@pytest.mark.parametrize("setting", ["texts.jsonl", "texts.jsonl@", "texts.jsonl@0", "@5x"])
+def test_an_odd_setting_is_named(setting: str) -> None:
     with pytest.raises(ValueError, match=r"MARIN_EVAL is .* it must be FILE@STEPS"):
-        read_evaluation(told, 50)
+        read_evaluation(setting, 50)
 
 
 ON_A_MESH = """
@@ -147,8 +147,8 @@ def test_several_devices_tell_what_one_does(tmp_path: Path, mesh: str) -> None:
     ran = subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, check=False)
     made = job.store.find(job.spec)
     assert made is not None, ran.stderr
-    told = {line["step"]: line for line in attempts_of(job_folder(job) / "metrics.jsonl") if "eval/bpb" in line}
-    assert sorted(told) == [3, 6]
+    by_step = {line["step"]: line for line in attempts_of(job_folder(job) / "metrics.jsonl") if "eval/bpb" in line}
+    assert sorted(by_step) == [3, 6]
     for weights, prefix in (("raw", "eval"), ("ema", "eval/ema")):
         for tag, value in bits_per_byte(load_scorer(made, weights), TEXTS).items():
-            assert told[6][f"{prefix}/bpb{'/' if tag else ''}{tag}"] == pytest.approx(value, rel=1e-5)
+            assert by_step[6][f"{prefix}/bpb{'/' if tag else ''}{tag}"] == pytest.approx(value, rel=1e-5)

@@ -149,10 +149,10 @@ def test_a_model_that_ours_does_not_compute_is_refused(config: LlamaConfig, chan
 
 @pytest.mark.parametrize(("config", "name"), [(CONFIGS["mistral"], "sliding_window"), (QWEN3, "head_dim")])
 def test_what_transformers_would_fill_in_has_to_be_said(config: LlamaConfig, name: str) -> None:
-    told = hf_config(config, (3,), 3)
-    del told[name]
+    published = hf_config(config, (3,), 3)
+    del published[name]
     with pytest.raises(ValueError, match=f"without {name} in its config.json"):
-        from_hf_config(told)
+        from_hf_config(published)
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def published() -> dict[str, np.ndarray]:
     return {name: rng.normal(0, 0.2, shape).astype(np.float32) for name, shape in shapes.items()}
 
 
-def write_gguf(path: Path, tensors: Mapping[str, np.ndarray], **told: int | float | str) -> None:
+def write_gguf(path: Path, tensors: Mapping[str, np.ndarray], **metadata: int | float | str) -> None:
     """As llama.cpp's converter writes a Llama: its names, rotary pairs interleaved, some tensors quantized."""
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_block_count(MODEL.num_layers)
@@ -76,7 +76,7 @@ def write_gguf(path: Path, tensors: Mapping[str, np.ndarray], **told: int | floa
     writer.add_eos_token_id(1)
     writer.add_chat_template(TEMPLATE)
     add = {str: writer.add_string, int: writer.add_uint32, float: writer.add_float32}
-    for name, value in told.items():
+    for name, value in metadata.items():
         add[type(value)](f"llama.{name.replace('__', '.')}", value)
     names = {theirs: f"{ours}.weight" for ours, theirs in OUTER.items()}
     names |= {f"model.layers.{i}.{theirs}": f"blk.{i}.{ours}.weight" for i in range(2) for ours, theirs in LAYER.items()}
@@ -154,22 +154,22 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 def test_a_folder_of_safetensors_gives_its_very_weights(store: Store) -> None:
     model = made(store, imported(Fetched("safetensors")))
     expected = from_hf(published(), MODEL)
-    found = load_file(model.files("model.safetensors")[0])
-    assert found.keys() == expected.keys()
-    assert all(np.array_equal(found[name], expected[name]) for name in expected)
+    actual = load_file(model.files("model.safetensors")[0])
+    assert actual.keys() == expected.keys()
+    assert all(np.array_equal(actual[name], expected[name]) for name in expected)
     assert model.manifest.extra["checkpoint"]["imported"]["form"] == "safetensors"
 
 
 def test_gguf_gives_the_weights_that_its_storage_means_in_our_order(store: Store) -> None:
     """What is stored plainly comes back exactly, rotary order included; what is quantized, as its blocks decode."""
-    found = load_file(made(store, imported(Fetched("gguf"))).files("model.safetensors")[0])
+    actual = load_file(made(store, imported(Fetched("gguf"))).files("model.safetensors")[0])
     tensors = published()
     for name, kind in (("embed_tokens", QUANTIZED["token_embd"]), ("down_proj", QUANTIZED["ffn_down"])):
         for full in (n for n in tensors if name in n):
             tensors[full] = dequantize(quantize(tensors[full], kind), kind).reshape(tensors[full].shape)
             assert not np.array_equal(tensors[full], published()[full]), "the test quantizes nothing"
     expected = from_hf(tensors, MODEL)
-    assert all(np.array_equal(found[name], expected[name]) for name in expected)
+    assert all(np.array_equal(actual[name], expected[name]) for name in expected)
 
 
 def test_the_tokenizer_comes_along_and_reads_no_special_token_out_of_text(store: Store) -> None:
@@ -226,8 +226,8 @@ def test_an_imported_model_is_exported_as_the_same_model_with_its_own_tokenizer(
     tokenizer = Node(("tokenizer", form), None, TOKENIZER_FILES, TokenizerFilesConfig(), {"model": model})
     export = Node(("hf", form), None, HF_MODEL, HfExportConfig(), {"checkpoint": model, "tokenizer": tokenizer})
     folder = made(store, export).folder()
-    found = read_hf_folder(folder)
-    assert (found.config, found.end_tokens) == (MODEL, (0, 1)), "the document's end first, then the turn's"
+    exported = read_hf_folder(folder)
+    assert (exported.config, exported.end_tokens) == (MODEL, (0, 1)), "the document's end first, then the turn's"
     kept = load_file(made(store, model).files("model.safetensors")[0])
     again = from_hf(load_file(folder / "model.safetensors"), MODEL)
     assert again.keys() == kept.keys() and all(np.array_equal(again[name], kept[name]) for name in kept)
@@ -261,7 +261,7 @@ def test_what_cannot_be_imported_is_refused_with_what_is_wrong(store: Store) -> 
 
 
 @pytest.mark.parametrize(
-    ("told", "message"),
+    ("metadata", "message"),
     [
         ({"rope__scaling__type": "yarn", "rope__scaling__factor": 4.0}, "llama.rope.scaling.type is 'yarn' with a factor of 4"),
         ({"rope__scaling__factor": 2.0}, "llama.rope.scaling.type is 'linear' with a factor of 2"),
@@ -272,9 +272,9 @@ def test_what_cannot_be_imported_is_refused_with_what_is_wrong(store: Store) -> 
         ({"expert_count": 4}, "llama.expert_count is 4"),
     ],
 )
-def test_gguf_that_says_what_ours_does_not_compute_is_refused(told: dict, message: str, tmp_path: Path) -> None:
+def test_gguf_that_says_what_ours_does_not_compute_is_refused(metadata: dict, message: str, tmp_path: Path) -> None:
     """Its tensors are those of a plain Llama, all of them."""
-    write_gguf(tmp_path / "model.gguf", published(), **told)
+    write_gguf(tmp_path / "model.gguf", published(), **metadata)
     with pytest.raises(ValueError, match=message):
         read_gguf(tmp_path / "model.gguf")
 

@@ -82,16 +82,16 @@ def test_batches_come_in_order_and_are_read_ahead() -> None:
 
 @pytest.mark.parametrize("at_once", [1, 3, 8, 100])
 def test_reads_grow_to_their_size_and_every_step_comes_once(at_once: int) -> None:
-    asked: list[tuple[int, int]] = []
+    reads: list[tuple[int, int]] = []
 
     def read_some(step: int, count: int) -> list[Batch]:
-        asked.append((step, count))
+        reads.append((step, count))
         return numbered(step, count)
 
     assert [(s, b.tokens.item()) for s, b in Loader(read_some, at_once).batches(5, 42)] == [(s, s) for s in range(5, 42)]
-    assert [step for step, _ in asked] == [5 + sum(count for _, count in asked[:i]) for i in range(len(asked))]
-    assert asked[0] == (5, 1), "the first step waits for no other"
-    assert max(count for _, count in asked) <= at_once
+    assert [step for step, _ in reads] == [5 + sum(count for _, count in reads[:i]) for i in range(len(reads))]
+    assert reads[0] == (5, 1), "the first step waits for no other"
+    assert max(count for _, count in reads) <= at_once
 
 
 def test_no_steps_give_no_batches() -> None:
@@ -121,9 +121,9 @@ def test_steps_read_together_are_steps_read_alone(tmp_path: Path, packing: Packi
     for step, together in enumerate(batches_of(order, run, 2, 7), start=2):
         alone = batch_of(order, run, step, lambda size, read: np.concatenate([read(row, 1) for row in range(size)]))
         assert together.tokens.shape == (run.batches.size(step), 16)
-        for found, wanted in zip(together, alone, strict=True):
-            assert (found is None) == (wanted is None)
-            assert found is None or (np.asarray(found) == np.asarray(wanted)).all()
+        for array, wanted in zip(together, alone, strict=True):
+            assert (array is None) == (wanted is None)
+            assert array is None or (np.asarray(array) == np.asarray(wanted)).all()
     assert steps_at_once(run) == (1 << 18) // 32
 
 
@@ -161,10 +161,10 @@ def test_a_packed_run_trains_and_its_exposure_is_exact(tmp_path: Path) -> None:
     [leg] = training_legs(checkpoint)
     order = DataOrder.open(leg.mixture, leg.seq_len)
     ids = [f"{i:032x}" for i in range(len(DOCUMENTS))]
-    found = exposures(order, {"text": ids}, batches=leg.batches, num_steps=leg.num_steps)
+    exposed = exposures(order, {"text": ids}, batches=leg.batches, num_steps=leg.num_steps)
     real = sum(int((batch_of(order, run, step).segment_ids >= 0).sum()) for step in range(run.num_steps))  # pyrefly: ignore
-    assert found["tokens"].sum() == real
-    for document, step, row, tokens in found.sample(60, seed=0).select("id", "step", "row", "tokens").iter_rows():
+    assert exposed["tokens"].sum() == real
+    for document, step, row, tokens in exposed.sample(60, seed=0).select("id", "step", "row", "tokens").iter_rows():
         batch = batch_of(order, run, step)
         span = order.caches[0].document_span(document)
         assert span is not None

@@ -47,10 +47,10 @@ def reports(cases: list[dict[str, Any]], libtpu: Path | None = None) -> list[dic
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def whole(found: dict[str, Any]) -> None:
+def whole(lowered: dict[str, Any]) -> None:
     """Nothing fell back, every array of the state is donated, no host is called."""
-    assert "unavailable" not in found["compute"]["notes"]
-    assert found["donated"] == found["arrays"] and found["callbacks"] == 0
+    assert "unavailable" not in lowered["compute"]["notes"]
+    assert lowered["donated"] == lowered["arrays"] and lowered["callbacks"] == 0
 
 
 RING = {"all_gather": 4, "reduce_scatter": 3, "all_to_all": 0, "collective_permute": 0}
@@ -61,9 +61,9 @@ EXCHANGE = {"all_gather": 0, "reduce_scatter": 0, "all_to_all": 5, "collective_p
 NOTHING = dict.fromkeys(RING, 0)
 
 
-def planned(found: dict[str, Any]) -> dict[str, int]:
+def planned(lowered: dict[str, Any]) -> dict[str, int]:
     """The collectives that the program names itself; XLA adds those of FSDP and `tensor` when it splits the program."""
-    return {kind: found["explicit"][kind] for kind in RING}
+    return {kind: lowered["explicit"][kind] for kind in RING}
 
 
 def test_steps_are_lowered_for_cuda_on_every_mesh() -> None:
@@ -76,8 +76,8 @@ def test_steps_are_lowered_for_cuda_on_every_mesh() -> None:
         case("expert=2,tensor=2", "gpu", MIXED),
         case("expert=2,data=2", "gpu", MIXED, exchange),
     ]
-    dense, sliced, ring, tensor, exchanged = found = reports(cases)
-    for each in found:
+    dense, sliced, ring, tensor, exchanged = all_reports = reports(cases)
+    for each in all_reports:
         whole(each)
     assert dense["compute"]["attention"] == "cudnn" and set(dense["calls"]) == {
         "__cudnn$fmhaSoftmax",
@@ -93,10 +93,10 @@ def test_the_planned_june_run_is_lowered_for_its_two_nodes() -> None:
     """16 B parameters over 16 GPUs, from shapes alone; its spec asks for full rematerialization in bfloat16."""
     plan = june()
     spec: RunSpec = replace(plan.spec, compute=replace(plan.spec.compute, strict=True))
-    [found] = reports([{"spec": to_jsonable(spec), "mesh": "expert=8,data=2", "platform": "gpu", "devices": 16}])
-    whole(found)
-    assert found["compute"]["attention"] == "cudnn" and found["compute"]["loss_rows"] == 2048
-    assert found["explicit"]["reduce_scatter"] >= 3 and found["explicit"]["all_to_all"] == 0
+    [lowered] = reports([{"spec": to_jsonable(spec), "mesh": "expert=8,data=2", "platform": "gpu", "devices": 16}])
+    whole(lowered)
+    assert lowered["compute"]["attention"] == "cudnn" and lowered["compute"]["loss_rows"] == 2048
+    assert lowered["explicit"]["reduce_scatter"] >= 3 and lowered["explicit"]["all_to_all"] == 0
 
 
 @pytest.mark.skipif(not (LIBTPU / "libtpu").exists(), reason="make libtpu installs the compiler of TPUs")
@@ -104,14 +104,14 @@ def test_the_planned_june_run_is_lowered_for_its_two_nodes() -> None:
 def test_steps_are_compiled_for_a_tpu_topology(model: str) -> None:
     of_model = {"dense": ("data=2,tensor=2", DENSE), "mixed": ("expert=4", MIXED)}
     mesh, config = of_model[model]
-    [found] = reports([case(mesh, "tpu", config, topology="v5p:2x2x1", compiled=True)], LIBTPU)
-    whole(found)
-    assert found["compute"]["attention"] == "splash" and found["kernels"] >= 3
-    assert found["aliased"] >= 0.99 * found["planned_state"], "the new state is written over the old one"
-    assert found["arguments"] == pytest.approx(found["planned_state"], rel=0.01)
+    [lowered] = reports([case(mesh, "tpu", config, topology="v5p:2x2x1", compiled=True)], LIBTPU)
+    whole(lowered)
+    assert lowered["compute"]["attention"] == "splash" and lowered["kernels"] >= 3
+    assert lowered["aliased"] >= 0.99 * lowered["planned_state"], "the new state is written over the old one"
+    assert lowered["arguments"] == pytest.approx(lowered["planned_state"], rel=0.01)
     if model == "dense":
-        assert found["collectives"]["all_gather"] > 0 and found["collectives"]["all_reduce"] > 0
-        assert found["peak"] == pytest.approx(found["planned"], rel=0.1)
+        assert lowered["collectives"]["all_gather"] > 0 and lowered["collectives"]["all_reduce"] > 0
+        assert lowered["peak"] == pytest.approx(lowered["planned"], rel=0.1)
     else:
-        assert found["collectives"]["reduce_scatter"] == RING["reduce_scatter"]
-        assert found["collectives"]["all_gather"] == RING["all_gather"]
+        assert lowered["collectives"]["reduce_scatter"] == RING["reduce_scatter"]
+        assert lowered["collectives"]["all_gather"] == RING["all_gather"]

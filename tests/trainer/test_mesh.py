@@ -83,8 +83,8 @@ def test_parts_are_read_in_any_slices(tmp_path_factory: pytest.TempPathFactory, 
             parts[(number + left) % 2][f"x@{top},{left}"] = np.ascontiguousarray(whole[top : rows[number + 1], left:right])
     for index, arrays in enumerate(parts):
         arrays[f"unused{index}@"] = np.full((), index, np.float32)
-        told = {SHAPES: json.dumps({"x": [5, 7], f"unused{index}": []})}
-        save_file(arrays, folder / f"model.{index:05d}-of-00002.safetensors", told)
+        metadata = {SHAPES: json.dumps({"x": [5, 7], f"unused{index}": []})}
+        save_file(arrays, folder / f"model.{index:05d}-of-00002.safetensors", metadata)
     files = ArrayFiles.open(folder, "model", "here")
     assert files is not None
     bounds = [sorted(data.draw(st.lists(st.integers(0, size), min_size=2, max_size=2, unique=True))) for size in (5, 7)]
@@ -109,9 +109,9 @@ def test_any_box_is_read_by_runs_whatever_lies_between_them(
     headers = source.bytes_read
     bounds = [sorted(data.draw(st.lists(st.integers(0, size), min_size=2, max_size=2, unique=True))) for size in shape]
     index = tuple(slice(low, high) for low, high in bounds)
-    found = files.read("x", index)
-    np.testing.assert_array_equal(found, whole[index])
-    assert found.dtype == whole.dtype and (source.gap_bytes or source.bytes_read - headers == found.nbytes)
+    box = files.read("x", index)
+    np.testing.assert_array_equal(box, whole[index])
+    assert box.dtype == whole.dtype and (source.gap_bytes or source.bytes_read - headers == box.nbytes)
 
 
 def test_a_part_that_is_missing_is_named(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_part_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=re.escape("here: model.00000-of-00002.safetensors is missing, one of 2 parts")):
         ArrayFiles.open(tmp_path, "model", "here")
     save_file({"x@0": np.zeros(2, np.float32)}, tmp_path / "model.00000-of-00002.safetensors", {SHAPES: '{"x": [8]}'})
-    found = ArrayFiles.open(tmp_path, "model", "here")
-    assert found is not None
+    arrays = ArrayFiles.open(tmp_path, "model", "here")
+    assert arrays is not None
     with pytest.raises(ValueError, match="the parts of array x do not cover"):
-        found.read("x")
+        arrays.read("x")

@@ -66,8 +66,8 @@ def test_every_engine_and_its_gradient_are_those_of_a_loop_in_float64(activation
     narrow = jax.tree.map(lambda each: jnp.asarray(each, jnp.float32), (x, shares, weights))
     for engine in ENGINES:
         of = lambda x, s, w, engine=engine: experts_output(x, jnp.asarray(ids), s, w, engine, activation, capacity)  # noqa: E731
-        found = gradients(of, *narrow)
-        for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        narrow_gradients = gradients(of, *narrow)
+        for ours, theirs in zip(jax.tree.leaves(narrow_gradients), jax.tree.leaves(wanted), strict=True):
             scale = np.abs(theirs).max()
             np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5 * scale, err_msg=engine)
 
@@ -89,8 +89,8 @@ def test_a_router_chooses_by_biased_values_and_weighs_by_unbiased_scores(score, 
     router = Router.init(hax.Axis("embed", D), E, config, 1.0, key=jax.random.key(0))
     router = eqx.tree_at(lambda r: r.bias.array, router, jnp.asarray(rng.normal(size=E), jnp.float32))
     x = rng.normal(size=(N, D)).astype(np.float32)
-    choice, told = router(jnp.asarray(x), watched=True)
-    assert told is not None and int(told.loads.sum()) == 2 * N and (told.margins.sum(axis=1) == N).all()
+    choice, watched = router(jnp.asarray(x), watched=True)
+    assert watched is not None and int(watched.loads.sum()) == 2 * N and (watched.margins.sum(axis=1) == N).all()
     logits = x.astype(np.float64) @ np.asarray(router.weight.array, np.float64)
     raw = np.exp(logits)
     scores = 1 / (1 + 1 / raw) if score == "sigmoid" else raw / raw.sum(axis=1, keepdims=True)
@@ -150,8 +150,8 @@ def test_layers_scanned_by_periods_equal_layers_one_by_one() -> None:
     for how in (ComputeConfig(layers="scan"), ComputeConfig(layers="unrolled"), ComputeConfig(layers="scan", remat="full")):
         spec = tiny_spec(model=model, compute=how)
         made = init_model(model, key=jax.random.PRNGKey(0))
-        _, told = compiled_step(spec, made)(initial_step_state(spec, made), Batch(TOKENS), 5)
-        losses.append((float(told.loss), float(told.grad_norm), np.asarray(told.router.loads).tolist()))
+        _, metrics = compiled_step(spec, made)(initial_step_state(spec, made), Batch(TOKENS), 5)
+        losses.append((float(metrics.loss), float(metrics.grad_norm), np.asarray(metrics.router.loads).tolist()))
     for other in losses[1:]:
         assert other[2] == losses[0][2]
         np.testing.assert_allclose(other[:2], losses[0][:2], rtol=1e-5)
@@ -160,18 +160,18 @@ def test_layers_scanned_by_periods_equal_layers_one_by_one() -> None:
 @pytest.mark.slow
 def test_microbatches_add_loads_and_give_the_bias_of_the_whole_batch() -> None:
     router = RouterConfig(2, z_loss_weight=0.1, balance_loss_weight=0.1)
-    found = []
+    runs = []
     for size in (None, 2, 1):
         spec = tiny_spec(model=tiny_moe(router=router), microbatch_size=size)
         made = init_model(spec.model, key=jax.random.PRNGKey(0))
-        state, told = compiled_step(spec, made)(initial_step_state(spec, made), Batch(TOKENS), 3)
-        found.append((state, told))
-    (whole, first), *rest = found
+        state, metrics = compiled_step(spec, made)(initial_step_state(spec, made), Batch(TOKENS), 3)
+        runs.append((state, metrics))
+    (whole, first), *rest = runs
     assert int(first.router.loads.sum()) == 2 * 2 * TOKENS.size
-    for state, told in rest:
-        np.testing.assert_array_equal(told.router.loads, first.router.loads)
+    for state, metrics in rest:
+        np.testing.assert_array_equal(metrics.router.loads, first.router.loads)
         np.testing.assert_array_equal(*(jax.tree.leaves(each.router)[0] for each in (state, whole)))
-        np.testing.assert_allclose(told.grad_norm, first.grad_norm, rtol=1e-5)
+        np.testing.assert_allclose(metrics.grad_norm, first.grad_norm, rtol=1e-5)
 
 
 def test_a_skipped_step_leaves_the_bias_and_neither_average_nor_decay_moves_it() -> None:
@@ -183,19 +183,21 @@ def test_a_skipped_step_leaves_the_bias_and_neither_average_nor_decay_moves_it()
     assert np.abs(bias).max() > 0
     assert not jax.tree.leaves(parted(state.ema)[1])
     broken = eqx.tree_at(lambda p: p.embedding.array, state.parameters, replace_fn=lambda e: e.at[0].set(np.inf))
-    state, told = step(state._replace(parameters=broken), Batch(np.zeros_like(TOKENS)), 1)
-    assert bool(told.skipped)
+    state, metrics = step(state._replace(parameters=broken), Batch(np.zeros_like(TOKENS)), 1)
+    assert bool(metrics.skipped)
     np.testing.assert_array_equal(jax.tree.leaves(state.router)[0], bias)
 
 
 def test_dropped_assignments_are_counted() -> None:
     spec = tiny_spec(model=tiny_moe(experts=ExpertsConfig(8, 24, capacity_factor=0.5)))
     made = init_model(spec.model, key=jax.random.PRNGKey(0))
-    _, told = compiled_step(spec, made)(initial_step_state(spec, made), Batch(TOKENS), 0)
+    _, metrics = compiled_step(spec, made)(initial_step_state(spec, made), Batch(TOKENS), 0)
     capacity = capacity_of(TOKENS.size, 2, 8, 0.5)
     assert capacity == 8
-    np.testing.assert_array_equal(told.router.dropped, np.maximum(np.asarray(told.router.loads) - capacity, 0).sum(axis=1))
-    assert (told.router.dropped > 0).all()
+    np.testing.assert_array_equal(
+        metrics.router.dropped, np.maximum(np.asarray(metrics.router.loads) - capacity, 0).sum(axis=1)
+    )
+    assert (metrics.router.dropped > 0).all()
 
 
 def test_counts_of_parameters_and_flops() -> None:
@@ -226,7 +228,7 @@ def test_a_config_survives_its_record_and_a_bad_one_is_refused_by_name() -> None
 
 def test_a_cpu_names_its_engine_and_a_strict_run_refuses_another() -> None:
     made = init_model(tiny_moe(), key=jax.random.PRNGKey(0))
-    found = made.resolved(ComputeConfig(), 16, segmented=False)
-    assert found.experts == "tiled" and found.record()["experts"] == "tiled"
+    resolved = made.resolved(ComputeConfig(), 16, segmented=False)
+    assert resolved.experts == "tiled" and resolved.record()["experts"] == "tiled"
     with pytest.raises(ValueError, match="multiplies every row by every expert"):
         made.resolved(ComputeConfig(experts="ragged", strict=True), 16, segmented=False)

@@ -132,8 +132,8 @@ def test_a_field_does_what_its_formula_says(case: str) -> None:
     activation = "bilinear" if case == "nothing" else "swiglu"
     config = replace(config_of(CASES[case], activation), initializer_range=0.3)
     model = init_model(config, key=jax.random.PRNGKey(0))
-    found = jax.jit(lambda m, t: m.hidden(t))(model, jnp.asarray(TOKENS))
-    for ours, tokens in zip(found, TOKENS, strict=True):
+    hidden = jax.jit(lambda m, t: m.hidden(t))(model, jnp.asarray(TOKENS))
+    for ours, tokens in zip(hidden, TOKENS, strict=True):
         np.testing.assert_allclose(ours, obvious(model, config, tokens), atol=1e-4)
 
 

@@ -32,9 +32,9 @@ GLM = RouterConfig(2, bias_on="scores", renormalize=True, scale=2.5)
 
 
 def config_of(name: str) -> MoeConfig:
-    found = from_hf_config(json.loads((GOLDEN / f"{name}_config.json").read_text()))
-    assert isinstance(found, MoeConfig)
-    return found
+    config = from_hf_config(json.loads((GOLDEN / f"{name}_config.json").read_text()))
+    assert isinstance(config, MoeConfig)
+    return config
 
 
 def array_shapes(config: MoeConfig) -> dict[str, tuple[int, ...]]:

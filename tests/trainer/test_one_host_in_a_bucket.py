@@ -41,8 +41,8 @@ def test_metrics_and_traces_outlive_the_machine(gcs: GcsServer, tmp_path: Path) 
         name for name in gcs.names("records") if name.startswith(f".work/records/runs/tiny/checkpoint/{job.spec.version}/")
     ]
     (lines,) = [name for name in names if name.endswith("/metrics.jsonl")]
-    told = (job.store.storage.read_text(lines) or "").splitlines()
-    assert [json.loads(line).get("step") for line in told] == [None, 1, 2, 3, 4, 5, 6]
+    rows = (job.store.storage.read_text(lines) or "").splitlines()
+    assert [json.loads(line).get("step") for line in rows] == [None, 1, 2, 3, 4, 5, 6]
     assert [name for name in names if "/tensorboard/" in name and ".tfevents." in name]
     assert [name for name in names if "/profile/" in name and name.endswith(".xplane.pb")]
 

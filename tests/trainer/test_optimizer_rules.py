@@ -84,11 +84,11 @@ class Weight:
 
 
 def weights_of(tree) -> list[Weight]:
-    found = []
+    weights = []
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         name, array = jax.tree_util.keystr(path), np.asarray(leaf, np.float64)
-        found += [Weight(name, layer) for layer in array] if "stacked" in name else [Weight(name, array)]
-    return found
+        weights += [Weight(name, layer) for layer in array] if "stacked" in name else [Weight(name, array)]
+    return weights
 
 
 def adam(w: Weight, g: np.ndarray, c, t: int, nesterov: bool = False) -> np.ndarray:
@@ -189,8 +189,8 @@ def test_a_rule_moves_every_weight_as_its_formula_says(rule: OptimizerConfig, sc
     for g, rate in zip(gradients, RATES, strict=True):
         ours, state = step(ours, state, g, jnp.float32(rate))
     wanted = reference(rule, parameters, gradients)
-    for found, value in zip(weights_of(ours), wanted, strict=True):
-        np.testing.assert_allclose(found.value, value, rtol=2e-4, atol=2e-6, err_msg=found.name)
+    for weight, value in zip(weights_of(ours), wanted, strict=True):
+        np.testing.assert_allclose(weight.value, value, rtol=2e-4, atol=2e-6, err_msg=weight.name)
 
 
 def directions_of(rule: OptimizerConfig, parameters_scale: float, gradient_scale: float, rate: float):

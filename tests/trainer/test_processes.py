@@ -33,15 +33,18 @@ def test_hosts_of_tpu_slices_are_counted_as_jax_counts_them(
     seen = []
     for slice_id, worker in product(range(slices), range(4)):
         port = ":8471" if addresses == "TPU_PROCESS_ADDRESSES" else ""
-        told = {addresses: ",".join(f"a-host-{slice_id}-{host}.a{port}" for host in range(4)), "TPU_WORKER_ID": str(worker)}
+        variables = {
+            addresses: ",".join(f"a-host-{slice_id}-{host}.a{port}" for host in range(4)),
+            "TPU_WORKER_ID": str(worker),
+        }
         many = {"NUM_SLICES": str(slices), "SLICE_ID": str(slice_id), "COORDINATOR_ADDRESS": "a-host-0-0.a:8080"}
-        told |= {f"MEGASCALE_{name}": value for name, value in many.items() if slices > 1}
-        gang = gang_of({PROCESSES: "gke-tpu", **told})
+        variables |= {f"MEGASCALE_{name}": value for name, value in many.items() if slices > 1}
+        gang = gang_of({PROCESSES: "gke-tpu", **variables})
         assert gang is not None
         seen.append(gang.index)
         assert (gang.count, gang.coordinator) == (4 * slices, "a-host-0-0.a:8482")
         with monkeypatch.context() as pod:
-            for name, value in {"MEGASCALE_NUM_SLICES": "1", "MEGASCALE_SLICE_ID": "0", **told}.items():
+            for name, value in {"MEGASCALE_NUM_SLICES": "1", "MEGASCALE_SLICE_ID": "0", **variables}.items():
                 pod.setenv(name, value)
             assert (GkeTpuCluster.get_process_count(), GkeTpuCluster.get_process_id()) == (gang.count, gang.index)
     assert seen == list(range(4 * slices))
@@ -68,8 +71,8 @@ def test_an_odd_environment_names_the_variable(environment: dict[str, str], mess
 def alone(folder: Path, index: int, patience: int) -> subprocess.Popen[bytes]:
     """One process of two, whose peer is never started; its output in `folder/log`."""
     address = "127.0.0.1:1" if index else "127.0.0.1:0"  # nobody is there; any free port
-    told = {PROCESSES: "2", INDEX: str(index), COORDINATOR: address, GATHER: str(patience), "JAX_PLATFORMS": "cpu"}
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_COORDINATOR_BIND_ADDRESS": address, **told}
+    variables = {PROCESSES: "2", INDEX: str(index), COORDINATOR: address, GATHER: str(patience), "JAX_PLATFORMS": "cpu"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_COORDINATOR_BIND_ADDRESS": address, **variables}
     with (folder / "log").open("w") as log:
         command = [sys.executable, "-m", "trainer", str(folder / "never-read.json")]
         return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
@@ -78,8 +81,8 @@ def alone(folder: Path, index: int, patience: int) -> subprocess.Popen[bytes]:
 @pytest.mark.parametrize("index", [0, 1])
 def test_a_process_whose_peers_never_come_says_so_and_ends(index: int, tmp_path: Path) -> None:
     assert alone(tmp_path, index, patience=1).wait(120) == 1
-    told = [line for line in (tmp_path / "log").read_text().splitlines() if "peers never came within 1 s" in line]
-    assert len(told) == 1 and f"process {index} of 2, meeting at 127.0.0.1" in told[0]
+    reports = [line for line in (tmp_path / "log").read_text().splitlines() if "peers never came within 1 s" in line]
+    assert len(reports) == 1 and f"process {index} of 2, meeting at 127.0.0.1" in reports[0]
 
 
 def test_a_process_that_waits_for_its_peers_leaves_when_it_is_asked(tmp_path: Path) -> None:

@@ -24,8 +24,8 @@ def plain_swiglu(x: np.ndarray, gate: np.ndarray, up: np.ndarray, down: np.ndarr
 def test_products_are_plain_products(outputs: tuple[int, ...]) -> None:
     x, *weights = arrays((6, 4), *((4, size) for size in outputs))
     toward = arrays(*((6, size) for size in outputs))
-    for found, weight in zip(jax.jit(products)(x, tuple(weights)), weights, strict=True):
-        np.testing.assert_allclose(found, x.astype(np.float64) @ weight, rtol=1e-5, atol=1e-5)
+    for actual, weight in zip(jax.jit(products)(x, tuple(weights)), weights, strict=True):
+        np.testing.assert_allclose(actual, x.astype(np.float64) @ weight, rtol=1e-5, atol=1e-5)
 
     def objective(x, *weights):
         return sum((x @ w * t).sum() for w, t in zip(weights, toward, strict=True))
@@ -34,8 +34,8 @@ def test_products_are_plain_products(outputs: tuple[int, ...]) -> None:
         return sum((made * t).sum() for made, t in zip(products(x, weights), toward, strict=True))
 
     gradients = jax.jit(jax.grad(ours, argnums=tuple(range(1 + len(weights)))))(x, *weights)
-    for found, wanted in zip(gradients, differences(objective, [x, *weights]), strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+    for actual, wanted in zip(gradients, differences(objective, [x, *weights]), strict=True):
+        np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-4)
 
 
 # Of the tiles' 768 values one is .002, left of terms up to 10 that cancel: their rounding is 1e-6 at most.
@@ -47,8 +47,8 @@ def test_swiglu_is_its_formula(rows: int, rounding: float) -> None:
     np.testing.assert_allclose(jax.jit(swiglu)(*values), wanted, rtol=1e-4, atol=rounding)
     gradients = jax.jit(jax.grad(lambda *v: (swiglu(*v) * toward).sum(), argnums=(0, 1, 2, 3)))(*values)
     slowly = differences(lambda *v: (plain_swiglu(*v) * toward).sum(), values)
-    for found, want in zip(gradients, slowly, strict=True):
-        np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)
+    for gradient, want in zip(gradients, slowly, strict=True):
+        np.testing.assert_allclose(gradient, want, rtol=1e-4, atol=1e-4)
 
 
 def test_gradients_over_hundreds_of_tiles_lose_none_in_bfloat16() -> None:

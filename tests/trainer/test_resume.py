@@ -24,7 +24,7 @@ OFTEN = {"MARIN_ROLLING_SECONDS": "0.01"}
 
 
 def rolling_steps(job: Job) -> list[int]:
-    return sorted(int(found.spec.config["step"]) for found in rolling_store(job.store).artifacts())
+    return sorted(int(save.spec.config["step"]) for save in rolling_store(job.store).artifacts())
 
 
 @pytest.fixture(scope="module")
@@ -33,11 +33,11 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
     root = tmp_path_factory.mktemp("undisturbed")
     job = job_of(root, RUN)
     assert ended(started(root)) == [0], log_of(root)
-    found = at_step(job, RUN.num_steps)
-    assert found is not None
+    last = at_step(job, RUN.num_steps)
+    assert last is not None
     assert rolling_steps(job) == []
     assert [artifact.spec.partition for artifact in job.store.artifacts("runs")] == ["step-00000040"]  # the final one alone
-    return found
+    return last
 
 
 @pytest.mark.slow

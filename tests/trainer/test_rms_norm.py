@@ -20,8 +20,8 @@ def test_values_and_gradients_are_those_of_the_formula(shape: tuple[int, ...]) -
     random = np.random.default_rng(0)
     values = [random.normal(size=shape).astype(np.float32), random.normal(size=shape[-1:]).astype(np.float32)]
     toward = random.normal(size=shape).astype(np.float32)
-    found = jax.jit(lambda *v: rms_norm(*v, EPS))(*values)
-    np.testing.assert_allclose(found, plain(*(v.astype(np.float64) for v in values)), rtol=1e-5, atol=1e-6)
+    actual = jax.jit(lambda *v: rms_norm(*v, EPS))(*values)
+    np.testing.assert_allclose(actual, plain(*(v.astype(np.float64) for v in values)), rtol=1e-5, atol=1e-6)
     gradients = jax.jit(jax.grad(lambda *v: (rms_norm(*v, EPS) * toward).sum(), argnums=(0, 1)))(*values)
     for gradient, wanted in zip(gradients, differences(lambda *v: (plain(*v) * toward).sum(), values), strict=True):
         np.testing.assert_allclose(gradient, wanted, rtol=1e-4, atol=1e-5)

@@ -28,12 +28,12 @@ def slow_threshold(seen: list[float], window: int, num_std: float) -> float:
 def test_thresholds_are_those_of_the_last_finite_values(seen: list[float], window: int, num_std: float) -> None:
     ring = empty_ring(window)
     for index, value in enumerate(seen):
-        found, wanted = float(threshold_jit(ring, num_std, FLOOR)), slow_threshold(seen[:index], window, num_std)
+        limit, wanted = float(threshold_jit(ring, num_std, FLOOR)), slow_threshold(seen[:index], window, num_std)
         if math.isinf(wanted):
-            assert math.isinf(found)
+            assert math.isinf(limit)
         else:
             largest = max(abs(v) for v in seen[:index] if math.isfinite(v))
-            np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * largest + 1e-9)
+            np.testing.assert_allclose(limit, wanted, rtol=1e-4, atol=1e-5 * largest + 1e-9)
         ring = push_jit(ring, jnp.float32(value))
 
 
@@ -76,5 +76,5 @@ def test_a_large_update_is_scaled_to_its_threshold(norms: list[float], window: i
     for index, norm in enumerate(norms):
         clipped, state = update((jnp.asarray(unit[:3] * norm, jnp.float32), jnp.asarray(unit[3:] * norm, jnp.float32)), state)
         limit = slow_threshold(norms[:index], window, 1.5)
-        found = np.concatenate([np.asarray(part) for part in clipped])
-        np.testing.assert_allclose(found, unit * min(norm, limit), rtol=1e-3, atol=1e-4)
+        scaled = np.concatenate([np.asarray(part) for part in clipped])
+        np.testing.assert_allclose(scaled, unit * min(norm, limit), rtol=1e-3, atol=1e-4)

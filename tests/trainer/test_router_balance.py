@@ -38,12 +38,12 @@ def test_the_bias_is_minus_the_quantile_of_margins(scale: float) -> None:
     rng = np.random.default_rng(0)
     tokens, experts, per_token = 4000, 8, 2
     values = (rng.normal(size=(tokens, experts)) + rng.normal(size=experts)) * scale
-    found = margins(jnp.asarray(values), jnp.asarray(values), per_token)
+    measured = margins(jnp.asarray(values), jnp.asarray(values), per_token)
     rivals = np.sort(values, axis=1)[:, -per_token - 1]
-    np.testing.assert_allclose(found, values - rivals[:, None], rtol=1e-5, atol=1e-5 * scale)
-    counts = counted(found)
+    np.testing.assert_allclose(measured, values - rivals[:, None], rtol=1e-5, atol=1e-5 * scale)
+    counts = counted(measured)
     assert counts.shape == (experts, BINS) and (counts.sum(axis=1) == tokens).all()
-    wanted = -np.sort(np.asarray(found), axis=0)[-tokens * per_token // experts]
+    wanted = -np.sort(np.asarray(measured), axis=0)[-tokens * per_token // experts]
     np.testing.assert_allclose(balancing_bias(counts, per_token), wanted, rtol=0.02, atol=0.003)
 
 
@@ -83,8 +83,8 @@ def table_of(loads: list[list[int]]) -> pl.DataFrame:
 def test_the_check_judges_the_last_window_alone_and_names_what_it_found(tmp_path: Path) -> None:
     even, collapsed = [50, 50, 50, 50], [190, 5, 3, 2]
     assert unbalanced(balance_of(table_of([collapsed] * 5 + [even] * 5), 2, window_tokens=500)) == []
-    (told,) = unbalanced(balance_of(table_of([even] * 5 + [collapsed] * 5), 2, window_tokens=500))
-    assert told == (
+    (finding,) = unbalanced(balance_of(table_of([even] * 5 + [collapsed] * 5), 2, window_tokens=500))
+    assert finding == (
         "layer 0, steps 6 to 10: the busiest expert has 3.80 of the mean load (at most 3), the idlest 0.04 (at least 0.1)"
     )
     load_map_png(table_of([even, collapsed]), tmp_path / "map.png")
@@ -109,8 +109,8 @@ def test_a_kill_costs_nothing_but_time(tmp_path: Path) -> None:
         assert ended(started(tmp_path / "killed", environment)) == [-signal.SIGKILL], fault
     for name in ("killed", "whole"):
         assert ended(started(tmp_path / name)) == [0], log_of(tmp_path / name)
-    found, wanted = at_step(killed, 12), at_step(whole, 12)
-    assert found is not None and wanted is not None and found.data_version == wanted.data_version
+    resumed, wanted = at_step(killed, 12), at_step(whole, 12)
+    assert resumed is not None and wanted is not None and resumed.data_version == wanted.data_version
 
 
 def loads_from_a_skewed_start(balance: str) -> pl.DataFrame:
@@ -126,16 +126,16 @@ def loads_from_a_skewed_start(balance: str) -> pl.DataFrame:
     rng = np.random.default_rng(0)
     for number in range(200):
         tokens = np.cumsum(rng.integers(1, 3, (64, 16)), axis=1) % 50
-        state, told = step(state, Batch(tokens.astype(np.int32)), number)
-        rows += router_rows(number + 1, told.router)
+        state, metrics = step(state, Batch(tokens.astype(np.int32)), number)
+        rows += router_rows(number + 1, metrics.router)
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 
 def test_training_from_a_skewed_start_is_balanced_by_step_200_and_collapses_without_balancing() -> None:
     balanced, left = (loads_from_a_skewed_start(balance) for balance in ("quantile", "none"))
     assert balanced["load_max_over_mean"][0] > 3, "the start is skewed"
-    (found,) = balance_of(balanced, 2)
-    assert (found.first, found.last) == (137, 200) and found.max_over_mean <= 1.2 and found.least_over_mean > 0.1
-    assert unbalanced([found]) == []
-    (found,) = balance_of(left, 2)
-    assert found.max_over_mean > 3 and len(unbalanced([found])) == 1
+    (layer,) = balance_of(balanced, 2)
+    assert (layer.first, layer.last) == (137, 200) and layer.max_over_mean <= 1.2 and layer.least_over_mean > 0.1
+    assert unbalanced([layer]) == []
+    (layer,) = balance_of(left, 2)
+    assert layer.max_over_mean > 3 and len(unbalanced([layer])) == 1

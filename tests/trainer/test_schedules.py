@@ -86,8 +86,8 @@ def test_a_run_is_extended_by_adding_an_end(drawn: tuple[CycleSchedule, int], mo
     ends = schedule.ends(num_steps)
     by_ends = CycleSchedule(**{**vars(schedule), "cycles": ends})
     extended = CycleSchedule(**{**vars(schedule), "cycles": (*ends, ends[-1] + more)})
-    found = rates(extended, ends[-1] + more)[:num_steps]
-    np.testing.assert_array_equal(found, rates(by_ends, num_steps))
+    actual = rates(extended, ends[-1] + more)[:num_steps]
+    np.testing.assert_array_equal(actual, rates(by_ends, num_steps))
 
 
 @given(st.integers(1, 20), st.integers(1, 20), st.integers(1, 20), st.floats(0, 1), st.floats(1e-5, 1))
@@ -109,8 +109,8 @@ def test_a_rate_without_decay_stays_at_the_peak() -> None:
 
 def test_wsd_s_decays_before_each_end_and_goes_on_at_the_peak() -> None:
     schedule = CycleSchedule(1.0, 4, "linear", 5, cycles=(20, 40, 60), min_lr_ratio=0.0)
-    found = rates(schedule, 60)
-    np.testing.assert_allclose(found[[3, 15, 16, 19, 20, 35, 39, 40, 59]], [1, 1, 0.8, 0.2, 1, 1, 0.2, 1, 0.2], rtol=1e-5)
+    actual = rates(schedule, 60)
+    np.testing.assert_allclose(actual[[3, 15, 16, 19, 20, 35, 39, 40, 59]], [1, 1, 0.8, 0.2, 1, 1, 0.2, 1, 0.2], rtol=1e-5)
 
 
 def test_a_rewarmed_cycle_climbs_from_where_the_last_one_ended() -> None:

@@ -57,15 +57,15 @@ def families(draw: st.DrawFn) -> tuple[list[np.ndarray], list[int]]:
 def test_the_score_of_a_tail_is_that_of_its_sequence_alone(name, family) -> None:
     sequences, tails = family
     nats, greedy = scorer_of(name).tail_nll(sequences, tails), scorer_of(name).tail_is_greedy(sequences, tails)
-    for sequence, tail, found, said in zip(sequences, tails, nats, greedy, strict=True):
+    for sequence, tail, nll, is_greedy in zip(sequences, tails, nats, greedy, strict=True):
         padded = np.zeros((1, LONGEST), np.int32)
         padded[0, : len(sequence)] = sequence
         log_probs = np.asarray(whole_forward(name)(jnp.asarray(padded)))[0]
         places = np.arange(len(sequence) - tail, len(sequence))
-        assert found.shape == (tail,)
-        np.testing.assert_allclose(found, -log_probs[places - 1, sequence[places]], atol=1e-4)
+        assert nll.shape == (tail,)
+        np.testing.assert_allclose(nll, -log_probs[places - 1, sequence[places]], atol=1e-4)
         behind = log_probs[places - 1].max(axis=1) - log_probs[places - 1, sequence[places]]
-        if said != (behind == 0).all():  # a tie up to the order of float sums, and no other
+        if is_greedy != (behind == 0).all():  # a tie up to the order of float sums, and no other
             assert behind.max(initial=0.0) < 1e-4
 
 
@@ -73,8 +73,8 @@ def test_the_score_of_a_tail_is_that_of_its_sequence_alone(name, family) -> None
 def test_a_row_holds_every_ancestor_and_a_shared_beginning_once(family) -> None:
     sequences, tails = family
     rows = list(pack(sequences, tails))
-    asked = sorted(wanted.sequence for row in rows for wanted in row.wanted)
-    assert asked == [i for i, tail in enumerate(tails) if tail]
+    sequences_wanted = sorted(wanted.sequence for row in rows for wanted in row.wanted)
+    assert sequences_wanted == [i for i, tail in enumerate(tails) if tail]
     for row in rows:
         assert row.used <= row.size
         assert not np.triu(row.reach, 1).any() and row.reach.diagonal().all()
@@ -110,11 +110,11 @@ def test_a_sequence_that_is_all_tail_or_too_long_is_refused() -> None:
 
 def test_a_greedy_continuation_is_told_from_one_with_another_token() -> None:
     name = next(iter(CONFIGS))
-    said, start = [3, 1, 4], 3
+    continued, start = [3, 1, 4], 3
     for place in range(start, start + 4):
         padded = np.zeros((1, LONGEST), np.int32)
-        padded[0, :place] = said
-        said.append(int(np.asarray(whole_forward(name)(jnp.asarray(padded)))[0, place - 1].argmax()))
-    other = [*said[:-2], (said[-2] + 1) % PLAIN.vocab_size, said[-1]]
-    found = scorer_of(name).tail_is_greedy([np.array(each, np.int32) for each in (said, other, other)], [4, 4, 1])
-    assert found[:2] == [True, False]
+        padded[0, :place] = continued
+        continued.append(int(np.asarray(whole_forward(name)(jnp.asarray(padded)))[0, place - 1].argmax()))
+    other = [*continued[:-2], (continued[-2] + 1) % PLAIN.vocab_size, continued[-1]]
+    flags = scorer_of(name).tail_is_greedy([np.array(each, np.int32) for each in (continued, other, other)], [4, 4, 1])
+    assert flags[:2] == [True, False]

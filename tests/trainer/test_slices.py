@@ -88,12 +88,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
         env=os.environ | flags | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"},
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
-    found = {}
+    by_name = {}
     for name, spec in specs.items():
         back = from_the_middle(spread[name], root / name / "spread", root / name / "spread_then_one", spec)
         train(back)
-        found[name] = Ran(one[name], spread[name], begun[name], back)
-    return found
+        by_name[name] = Ran(one[name], spread[name], begun[name], back)
+    return by_name
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -105,17 +105,17 @@ def test_two_slices_of_two_by_two_train_as_one_device_does(way: str, rule: str, 
     for column in ("loss_nats", "grad_norm"):
         np.testing.assert_allclose(metrics_of(made)[column], metrics_of(wanted)[column], **LOSSES, err_msg=column)
     for arrays in ("model", "optimizer"):
-        found, expected = open_arrays(made, arrays).whole(), open_arrays(wanted, arrays).whole()
-        assert found.keys() == expected.keys()
+        actual, expected = open_arrays(made, arrays).whole(), open_arrays(wanted, arrays).whole()
+        assert actual.keys() == expected.keys()
         for name, array in expected.items():
             scale = np.abs(array).max()
-            np.testing.assert_allclose(found[name], array, rtol=1e-3, atol=1e-4 * scale, err_msg=name)
+            np.testing.assert_allclose(actual[name], array, rtol=1e-3, atol=1e-4 * scale, err_msg=name)
 
 
 def test_what_is_compared_is_not_all_the_same(runs: dict[str, Ran]) -> None:
     """A rule that moved nothing, or a spec whose parts made no difference, would pass the test above."""
-    ends = {name: open_arrays(found, "model").whole() for name, ran in runs.items() if (found := at_step(ran.one, 4))}
-    begun = {name: open_arrays(found, "model").whole() for name, ran in runs.items() if (found := at_step(ran.one, 2))}
+    ends = {name: open_arrays(artifact, "model").whole() for name, ran in runs.items() if (artifact := at_step(ran.one, 4))}
+    begun = {name: open_arrays(artifact, "model").whole() for name, ran in runs.items() if (artifact := at_step(ran.one, 2))}
     for name, arrays in ends.items():
         assert all(np.abs(array - begun[name][key]).max() > 1e-4 for key, array in arrays.items()), name
     assert any(np.abs(ends["muon"][key] - ends["adamh"][key]).max() > 1e-3 for key in ends["muon"])

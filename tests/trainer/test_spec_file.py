@@ -58,7 +58,7 @@ def _read(terminal: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"steps": 12}, "steps"),
         ({"run": to_jsonable(SHORT) | {"num_step": 12}}, "num_step"),
@@ -68,8 +68,8 @@ def _read(terminal: int) -> bytes:
         ({"start": "runs/tiny/checkpoint"}, r"start is 'runs/tiny/checkpoint', but run\.start is None; give both or neither"),
     ],
 )  # fmt: skip
-def test_what_is_odd_is_named(changes: dict, said: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_what_is_odd_is_named(changes: dict, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
         open_job(spec_of(tmp_path, **changes))
 
 

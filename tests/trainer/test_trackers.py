@@ -152,11 +152,11 @@ def test_a_profiler_window_past_the_end_ends_with_the_run(tmp_path: Path, caplog
 
 
 def test_the_environment_says_how_a_run_runs() -> None:
-    told = running_of(
+    options = running_of(
         {"MARIN_MESH": "data=2, tensor=2", "MARIN_TRACKERS": "wandb", "MARIN_PROFILE": "20+5", "MARIN_ROLLING_SECONDS": "1.5"}
     )
-    assert (told.mesh, told.trackers, told.profile) == (MeshShape(data=2, tensor=2), ("wandb",), (20, 5))
-    assert told.rolling_seconds == 1.5 and running_of({}) == Running()
+    assert (options.mesh, options.trackers, options.profile) == (MeshShape(data=2, tensor=2), ("wandb",), (20, 5))
+    assert options.rolling_seconds == 1.5 and running_of({}) == Running()
 
 
 @pytest.mark.slow
@@ -169,8 +169,8 @@ def test_a_job_of_a_child_process_runs_as_it_is_told(tmp_path: Path) -> None:
 
 def test_the_environment_goes_before_what_a_job_is_told_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", "trainer"):
-        told = running_of({"MARIN_MESH": "tensor=2"}, ["MARIN_MESH=slice=2", "MARIN_WATCH_STEPS=5", "MARIN_WATCH_STEPS=7"])
-    assert (told.mesh, told.watch_steps) == (MeshShape(tensor=2), 7)
+        options = running_of({"MARIN_MESH": "tensor=2"}, ["MARIN_MESH=slice=2", "MARIN_WATCH_STEPS=5", "MARIN_WATCH_STEPS=7"])
+    assert (options.mesh, options.watch_steps) == (MeshShape(tensor=2), 7)
     assert caplog.messages == ["MARIN_MESH=tensor=2 of the environment in place of the job's slice=2"]
     with pytest.raises(ValueError, match="argument is 'MARIN_MASH=tensor=2'; it must be NAME=VALUE, NAME one of MARIN_MESH"):
         running_of({}, ["MARIN_MASH=tensor=2"])

@@ -60,23 +60,23 @@ def test_two_hosts_have_the_losses_of_one_though_a_host_was_lost(one: Job, two: 
     root, job = two
     resumed = [re.findall(rf"resuming {SPEC.name} at step (\d+)", log_of(root, index)) for index in range(2)]
     assert resumed[0] == resumed[1] == ["5"]
-    wanted, found = (metrics_of(checkpoint) for checkpoint in (at_step(one, 14), at_step(job, 14)) if checkpoint is not None)
-    np.testing.assert_allclose(found["loss_nats"], wanted["loss_nats"], **TOLERANCE)
-    assert found["step"].to_list() == list(range(1, 15))
+    wanted, actual = (metrics_of(checkpoint) for checkpoint in (at_step(one, 14), at_step(job, 14)) if checkpoint is not None)
+    np.testing.assert_allclose(actual["loss_nats"], wanted["loss_nats"], **TOLERANCE)
+    assert actual["step"].to_list() == list(range(1, 15))
 
 
 def test_a_host_that_fails_alone_says_of_what_and_ends_at_once(tmp_path: Path) -> None:
     """It does not wait in JAX's farewell for a peer that waits for it; its peer takes it for dead."""
     job_of(tmp_path, SPEC)
-    told = {"MARIN_HEARTBEAT_SECONDS": "600", "MARIN_FAULTS": "disk-full@5/1"}
-    peer, failing = started(tmp_path, QUICK | told, processes=2)
+    variables = {"MARIN_HEARTBEAT_SECONDS": "600", "MARIN_FAULTS": "disk-full@5/1"}
+    peer, failing = started(tmp_path, QUICK | variables, processes=2)
     try:
         assert ended([failing]) == [1]
     finally:
         peer.kill()
         peer.wait()
-    said = log_of(tmp_path, 1)
-    assert "this process failed; it ends at once" in said and "No space left on device (injected)" in said
+    log = log_of(tmp_path, 1)
+    assert "this process failed; it ends at once" in log and "No space left on device (injected)" in log
 
 
 @pytest.mark.slow

@@ -114,10 +114,10 @@ def test_the_run_has_the_losses_of_one_process_and_leaves_nothing_else(warned: W
 def test_two_hosts_score_held_out_text_as_one_process_does(warned: Warned) -> None:
     final = at_step(warned.job, 30)
     assert final is not None
-    told = [line for line in attempts_of(job_folder(warned.job) / "metrics.jsonl") if "eval/bpb" in line]
-    assert told[-1]["step"] == 30
+    rows = [line for line in attempts_of(job_folder(warned.job) / "metrics.jsonl") if "eval/bpb" in line]
+    assert rows[-1]["step"] == 30
     wanted = bits_per_byte(load_scorer(final, "ema"), [TaggedText(("counting",), TEXT, 50)])
-    np.testing.assert_allclose(told[-1]["eval/ema/bpb/counting"], wanted["counting"], rtol=1e-4)
+    np.testing.assert_allclose(rows[-1]["eval/ema/bpb/counting"], wanted["counting"], rtol=1e-4)
 
 
 def test_each_host_reads_its_share_of_the_checkpoint(warned: Warned) -> None:
@@ -125,8 +125,8 @@ def test_each_host_reads_its_share_of_the_checkpoint(warned: Warned) -> None:
     root = warned.root
     whole = sum(entry.bytes for entry in warned.saved[0].manifest.files)
     for index in range(2):
-        found = re.search(READ, log_of(root, index))
-        assert found is not None and int(found[1]) < 0.6 * int(found[2]) and int(found[2]) == whole
+        read = re.search(READ, log_of(root, index))
+        assert read is not None and int(read[1]) < 0.6 * int(read[2]) and int(read[2]) == whole
     assert warned.from_bucket < 1.4 * whole
 
 
@@ -157,8 +157,8 @@ def test_a_slice_comes_by_ranges_from_a_bucket(warned: Warned, gcs: GcsServer, t
     assert headers <= 2 * (8 << 10) and not list(tmp_path.rglob("*.safetensors"))
 
 
-@pytest.mark.parametrize(("damage", "told"), [("odd bytes", "has digest"), ("gone", "is missing")])
-def test_a_part_that_is_damaged_is_refused_by_every_host(damage: str, told: str, warned: Warned, gcs: GcsServer) -> None:
+@pytest.mark.parametrize(("damage", "refusal"), [("odd bytes", "has digest"), ("gone", "is missing")])
+def test_a_part_that_is_damaged_is_refused_by_every_host(damage: str, refusal: str, warned: Warned, gcs: GcsServer) -> None:
     """Only the host that the part belongs to has read it; all go back to the checkpoint before, here to the start."""
     root, job = warned.root, warned.job
     final = at_step(job, 30)
@@ -169,7 +169,7 @@ def test_a_part_that_is_damaged_is_refused_by_every_host(damage: str, told: str,
     write_job(again, root / "job.json")
     ended(started(root, QUICK | LOST | {"MARIN_FAULTS": "kill@2"}, processes=2))
     for index in range(2):
-        said = log_of(root, index)
-        assert "trying the checkpoint before it" in said and "resuming" not in said
-    assert "model.00001-of-00002.safetensors" in log_of(root, 1) and told in log_of(root, 1)
+        log = log_of(root, index)
+        assert "trying the checkpoint before it" in log and "resuming" not in log
+    assert "model.00001-of-00002.safetensors" in log_of(root, 1) and refusal in log_of(root, 1)
     assert "process 1 found damage" in log_of(root, 0)

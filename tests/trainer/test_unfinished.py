@@ -40,8 +40,8 @@ def test_other_inputs_than_an_unfinished_run_had_are_refused_until_it_is_cleared
     other = replace(job, spec=replace(job.spec, inputs=(replace(mixture, data_version="0" * 32),)))
     with pytest.raises(ValueError, match="an unfinished run of that name") as refused:
         train(other)
-    for told in (rolling.spec.version, checkpoint_spec(other.spec, 1).version, f"`rm -r {rolling.uri}`"):
-        assert told in str(refused.value)
+    for detail in (rolling.spec.version, checkpoint_spec(other.spec, 1).version, f"`rm -r {rolling.uri}`"):
+        assert detail in str(refused.value)
     assert f"inputs.mixture.data version is '{mixture.data_version}' there, '{'0' * 32}' here" in str(refused.value)
     slower = with_config(job, batch_size=2)
     with pytest.raises(ValueError, match=re.escape("config.run.batch_size is 4 there, 2 here")):

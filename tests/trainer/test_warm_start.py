@@ -225,8 +225,8 @@ def test_with_the_data_continued_two_runs_are_one(store: Store) -> None:
     )
     two = trained(store, mixed(rest, 16, mixed(whole, 14)))
     assert losses(two) == losses(one)[14:]
-    told = pl.read_parquet(one.files("metrics.parquet")[0])
-    assert told["skipped"][:14].any() and told["skipped"][14:].any(), "a case in which the guards act in both"
+    metrics = pl.read_parquet(one.files("metrics.parquet")[0])
+    assert metrics["skipped"][:14].any() and metrics["skipped"][14:].any(), "a case in which the guards act in both"
     for name in ("model", "optimizer", "skip", "ema"):
         files = [artifact.files(f"{name}.safetensors")[0].read_bytes() for artifact in (one, two)]
         assert files[0] == files[1], name
@@ -275,9 +275,9 @@ def test_a_llama_becomes_a_qwen3_in_the_middle_of_its_data(store: Store) -> None
         start=replace(CONTINUED, new_parameters=QK, average="fresh"),
     )
     made = trained(store, mixed(after, 30, mixed(before, 20)))
-    state, told = read_checkpoint(made, initial_state(after))
+    state, restored = read_checkpoint(made, initial_state(after))
     assert int(state.optimizer[1].count) > 30, "the moments did not come along"
-    losses = told.metrics["loss_nats"]
+    losses = restored.metrics["loss_nats"]
     assert losses[-5:].mean() < losses[:5].mean()
     assert made.manifest.extra["checkpoint"]["first_sequence"] == 20 * 4
 
@@ -343,8 +343,8 @@ def test_every_run_before_is_told_with_its_tokens(store: Store) -> None:
     first = checkpoint(RUN, 20, Text(0))
     middle = checkpoint(second(), 30, Text(1), first)
     made = trained(store, checkpoint(second(seed=8), 20, Text(2), middle))
-    told = made.manifest.extra["checkpoint"]
-    assert (told["tokens_seen"], told["start"]["tokens_seen"], told["start"]["step"]) == (20 * 64, 50 * 64, 30)
+    facts = made.manifest.extra["checkpoint"]
+    assert (facts["tokens_seen"], facts["start"]["tokens_seen"], facts["start"]["step"]) == (20 * 64, 50 * 64, 30)
     legs = training_legs(made)
     assert [(leg.checkpoint.spec.config["run"]["seed"], leg.num_steps) for leg in legs] == [(0, 20), (7, 30), (8, 20)]
     assert [leg.mixture.spec.partition for leg in legs] == ["0-4000-tok", "1-4000-tok", "2-4000-tok"]
@@ -380,10 +380,10 @@ GUARDED = replace(
 def test_rebuilt_guards_are_those_that_the_run_before_had(store: Store, step: int) -> None:
     """After steps that were clipped and steps that were skipped, bit for bit."""
     start = trained(store, checkpoint(GUARDED, step, Text(0)))
-    told = pl.read_parquet(start.files("metrics.parquet")[0])
-    assert told["skipped"].any(), "the case this is about: a skipped step"
-    clipped = told["update_norm"] / told["learning_rate"] < 0.99 * told["direction_norm"]
-    assert (clipped & ~told["skipped"]).any(), "and a clipped one"
+    metrics = pl.read_parquet(start.files("metrics.parquet")[0])
+    assert metrics["skipped"].any(), "the case this is about: a skipped step"
+    clipped = metrics["update_norm"] / metrics["learning_rate"] < 0.99 * metrics["direction_norm"]
+    assert (clipped & ~metrics["skipped"]).any(), "and a clipped one"
     raised = replace(GUARDED, name="raised", start=WarmStart("carried", guards="rebuilt"))
     state = warm_start(start, initial_state(raised), raised)
     had, _ = read_checkpoint(start, initial_state(GUARDED))
@@ -418,14 +418,14 @@ def test_guards_are_rebuilt_over_several_runs(store: Store) -> None:
 
 def test_rebuilt_guards_hold_the_last_steps_of_a_run_that_had_none(store: Store) -> None:
     start = trained(store, checkpoint(RUN, 20, Text(0)))
-    told = pl.read_parquet(start.files("metrics.parquet")[0])
+    metrics = pl.read_parquet(start.files("metrics.parquet")[0])
     raised = second(
         start=WarmStart("carried", guards="rebuilt"),
         clip_update_norm=ClipUpdateNormConfig(8),
         skip_bad_steps=SkipBadStepsConfig(8),
     )
     state = warm_start(start, initial_state(raised), raised)
-    moved = told["update_norm"] / told["learning_rate"]
+    moved = metrics["update_norm"] / metrics["learning_rate"]
     np.testing.assert_allclose(np.sort(state.optimizer[-1].values), np.sort(moved.tail(8).to_numpy()), rtol=1e-5)
     assert int(state.optimizer[1].count) == 20, "the moments came along"
     with pytest.raises(ValueError, match=r"run.start.guards is 'rebuilt'; it must be fresh where the run has neither guard"):

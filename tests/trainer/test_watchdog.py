@@ -12,8 +12,8 @@ from resources.failures import Evidence, classify_pod
 def test_a_process_that_hangs_ends_and_says_where(tmp_path: Path) -> None:
     root = tmp_path / "run"
     job_of(root, RUN)
-    told = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "MARIN_FAULTS": "hang@20", "MARIN_STALL_SECONDS": "60"}
-    assert ended(started(root, told)) == [1]
+    variables = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "MARIN_FAULTS": "hang@20", "MARIN_STALL_SECONDS": "60"}
+    assert ended(started(root, variables)) == [1]
     log = log_of(root)
     assert "Timeout (0:01:00)!" in log
     assert 'trainer/faults.py", line' in log, "the stack of the thread that hangs"

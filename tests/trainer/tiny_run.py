@@ -112,9 +112,9 @@ def started(
     """
     compiled = {"JAX_COMPILATION_CACHE_DIR": str(root.parent / "compiled"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     base = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", **compiled, **(environment or {})}
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{found.getsockname()[1]}"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
     gang = {"JAX_COORDINATOR_BIND_ADDRESS": address, PROCESSES: str(processes), COORDINATOR: address}
     begun = []
     for index in range(processes):

@@ -43,8 +43,8 @@ def store(tmp_path: Path) -> Store:
 
 def problem(artifact: Artifact, policy: Policy, log: LogView | None = None) -> str | None:
     where = Path(artifact.store.root, artifact.spec.address, MANIFEST_NAME)
-    found = Judge(policy, log).manifest(artifact.store.storage, artifact.manifest, where.read_text())
-    return None if found is None else found.kind
+    unsound = Judge(policy, log).manifest(artifact.store.storage, artifact.manifest, where.read_text())
+    return None if unsound is None else unsound.kind
 
 
 def test_a_committed_artifact_is_signed_and_in_toto_reads_it(store: Store, ada: LocalKey) -> None:
@@ -230,7 +230,7 @@ def test_nothing_is_signed_where_the_environment_says_off(store: Store, monkeypa
 
 
 def gated(store: Store, artifact: Artifact) -> list[str]:
-    return [f"{found.problem}: {found.detail}" for found in inspect(store, [artifact.ref("it")], {})]
+    return [f"{finding.problem}: {finding.detail}" for finding in inspect(store, [artifact.ref("it")], {})]
 
 
 @pytest.fixture
@@ -259,7 +259,7 @@ def test_the_gate_refuses_a_lifted_quarantine_that_nobody_signed(
 ) -> None:
     artifact = made(store, "words")
     quarantine(artifact, "bad", "ada")
-    assert [found.split(":")[0] for found in gated(store, artifact)] == ["quarantined"]
+    assert [line.split(":")[0] for line in gated(store, artifact)] == ["quarantined"]
     monkeypatch.setenv("MARIN_SIGNING_KEY", "off")
     quarantine(artifact, "fine", "eve", standing=False)
     assert "unjudged" in gated(store, artifact)[0] and "quarantined" in gated(store, artifact)[1]
