@@ -1,7 +1,6 @@
 """Near duplicates against all pairs: Jaccard threshold, clusters, which document is kept."""
 
 import logging
-from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -256,8 +255,8 @@ def test_signatures_of_other_documents_are_refused(tmp_path):
 
 
 def test_signatures_of_two_presets_are_refused(tmp_path):
-    source = Texts("a", (BASES[0],))
-    inputs = {"normalized": (documents(source),) * 2, "minhash": (minhash(source), minhash(replace(source, line="b"), SURE))}
+    a, b = Texts("a", (BASES[0],)), Texts("b", (BASES[0],))
+    inputs = {"normalized": (documents(a), documents(b)), "minhash": (minhash(a), minhash(b, SURE))}
     with pytest.raises(ValueError, match="different configs cannot be compared"):
         made(tmp_path, Node(("duplicates", "scope"), None, DUPLICATES, PRESET, inputs))
 
