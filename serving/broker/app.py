@@ -2,8 +2,8 @@
 
 The broker records a client's request first; then the connection waits for the answer. If the connection breaks or the broker
 dies, the request and its answer stay on record, and the same request sent again gets the answer. Two requests are the same
-if they have the same `Idempotency-Key`. Without that header they are the same if path and body are equal and decide the
-answer (temperature 0, a seed, or nothing to generate).
+if they have the same `Idempotency-Key`. Without that header they are the same if path and body are equal and nothing is drawn
+(temperature 0, or nothing to generate).
 """
 
 import asyncio

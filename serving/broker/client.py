@@ -2,9 +2,10 @@
 
     python -m serving.broker.client --url http://127.0.0.1:8100 ASKS.jsonl RECORD.jsonl
 
-A line of ASKS is `{"item": ..., "path": "/v1/completions", "body": {...}}`, a line of RECORD `{"item", "digest", "status",
-"answer"}`. Recorded items are not sent again, so a client that was killed resumes. A record holds answers of one version of
-each model: servers that report their version (`system_fingerprint`; our servers do) must all report the same one.
+A line of ASKS is `{"item": ..., "path": "/v1/completions", "body": {...}}`, with `"once": true` for sampled answers. A line
+of RECORD is `{"item", "digest", "status", "answer"}`. Recorded items are not sent again, so a client that was killed resumes.
+A record holds answers of one version of each model: servers that report their version (`system_fingerprint`; our servers do)
+must all report the same one.
 """
 
 import argparse
@@ -35,6 +36,9 @@ class ItemRequest:
     item: str
     path: str
     body: dict[str, Any]
+    once: bool = False
+    """`item` is the id of this very request, sent as `Idempotency-Key`: a broker answers it once, and gives that answer again
+    whenever it is asked, whatever the weights are then. For sampled answers."""
 
     @property
     def digest(self) -> str:
@@ -63,6 +67,8 @@ class Record:
     """A file of answers, one a line, each on disk before the next request; an incomplete last line is removed."""
 
     path: Path
+    one_version: bool = True
+    """Refuse an answer of another version of its model than the answers before. False for rollouts while weights change."""
     answers: dict[str, Recorded] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     """Version of each model that answered, by its name."""
@@ -87,7 +93,7 @@ class Record:
         """Check that the answer is from the recorded version of its model. Raises: ValueError."""
         if recorded.model is not None:
             name, version = recorded.model
-            if self.versions.setdefault(name, version) != version:
+            if self.versions.setdefault(name, version) != version and self.one_version:
                 raise ValueError(
                     f"{self.path} holds answers of {name!r} in version {self.versions[name]}, and item {item!r} is from "
                     f"version {version}; a record holds one version: use a new file"
@@ -156,9 +162,10 @@ def ask_all(
 def _insist(session: requests.Session, url: str, one: ItemRequest, headers: dict[str, str], patience: float) -> Recorded:
     """Send one request until it has an answer; a broker returns the recorded answer of a known request."""
     end = time.monotonic() + patience
+    sent = headers | ({"idempotency-key": one.item} if one.once else {})
     while True:
         try:
-            response = session.post(url + one.path, json=one.body, headers=headers, timeout=max(patience, 1.0))
+            response = session.post(url + one.path, json=one.body, headers=sent, timeout=max(patience, 1.0))
         except requests.RequestException as fault:
             problem = type(fault).__name__
         else:

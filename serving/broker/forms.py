@@ -10,6 +10,8 @@ from pydantic import Field
 from serving.forms import Strict
 from serving.refusals import RequestError
 
+NAMED = "named "
+"""Start of the key of a request that the client named."""
 MOST_LEASES = 256
 MOST_MODELS = 256
 MOST_ANSWER_BYTES = 256 << 20
@@ -63,13 +65,13 @@ def digest_of(path: str, document: dict[str, Any]) -> str:
 def key_of(method: str, path: str, document: dict[str, Any], named: str | None = None) -> str:
     """Key of a request: equal for requests that must have equal answers, or that the client gave one name.
 
-    A request with several possible answers gets a new key every time. So does a request that names no model, because the next
-    worker may serve another model.
+    A sampled request gets a new key every time, seeded or not: a rollout that is asked again is computed again, unless its
+    client names it. So does a request that names no model, because the next worker may serve another model.
     """
     if named is not None:
-        return f"named {named}"
-    sampled = path in ("/v1/completions", "/v1/chat/completions") and document.get("max_tokens") != 0
-    free = sampled and document.get("temperature") != 0 and document.get("seed") is None
-    if method == "GET" or free or not isinstance(document.get("model"), str):
+        return NAMED + named
+    generated = path in ("/v1/completions", "/v1/chat/completions") and document.get("max_tokens") != 0
+    sampled = generated and document.get("temperature") != 0
+    if method == "GET" or sampled or not isinstance(document.get("model"), str):
         return uuid.uuid4().hex
     return digest_of(path, document)

@@ -3,7 +3,7 @@
 - Every change is one transaction, so a broker that is killed at any moment loses nothing.
 - The first answer of a request counts. Later answers, from workers whose lease expired while they worked, change nothing.
 - Workers report which version of a model they serve. An answer is valid while the model's name means that version; a
-  request that another version answered is queued again.
+  request that another version answered is queued again, unless the client named it.
 - Times are seconds since 1970, given by the caller, because leases outlive the process.
 """
 
@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from serving.broker.forms import NAMED
 from serving.broker.schema import open_file
 
 CURRENT = "(SELECT version FROM served WHERE model = requests.model ORDER BY seen_at DESC, left LIMIT 1)"
@@ -55,6 +56,11 @@ class Wanted:
     body: bytes
     model: str | None
 
+    @property
+    def named(self) -> bool:
+        """Whether the client named the request, so that its first answer stands."""
+        return self.key.startswith(NAMED)
+
 
 @dataclass(frozen=True)
 class Leased:
@@ -93,7 +99,8 @@ class WorkQueue:
     def put(self, wanted: Wanted, now: float) -> Answer | None:
         """Write a request down, unless it is already there; its answer where it has one.
 
-        A request whose recorded answer is a failure of ours (5xx), or is of another version of its model, waits again.
+        A request whose recorded answer is a failure of ours (5xx) waits again. So does one whose answer is of another version
+        of its model, unless the client named the request: a named request is answered once.
         Raises: FullError, OtherRequestError.
         """
         known = f"SELECT state, status, answer, digest, version IS {CURRENT} FROM requests WHERE key = ?"
@@ -111,7 +118,7 @@ class WorkQueue:
             state, status, answer, digest, current = row_on_record
             if digest != wanted.digest:
                 raise OtherRequestError(f"{wanted.key!r} names another request, on {wanted.path} or elsewhere")
-            if state == "done" and (status >= 500 or not current):
+            if state == "done" and (status >= 500 or not (current or wanted.named)):
                 again = "state = 'waiting', attempts = 0, status = NULL, answer = NULL, done_at = NULL, put_at = ?"
                 self.db.execute(f"UPDATE requests SET {again} WHERE key = ?", (now, wanted.key))
                 return None
