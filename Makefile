@@ -6,7 +6,7 @@ PY := .venv/bin/python
 OF_EXTRAS := tests/datakit/test_datatrove_steps.py tests/datakit/test_datatrove_files.py \
 	tests/standards/test_croissant_itself.py \
 	tests/datakit/test_fasttext_scorer.py tests/datakit/test_contamination_paraphrase.py
-PACKAGES := lineage datakit trainer serving evals science recipes marin_assets resources sensors jobs partitions scenarios standards operations
+PACKAGES := lineage datakit trainer serving evals science recipes marin_assets resources sensors jobs partitions scenarios standards operations post_training
 
 .PHONY: help setup extras libtpu ferry bison isoflop isoflop-rehearsal coverage moe moe-study ui test test-long cluster-test cluster-ferry chaos image-test purge-study fuzz check check-fast format lock clean
 

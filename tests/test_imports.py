@@ -8,13 +8,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SHELL = frozenset({"marin_assets", "resources", "sensors", "jobs", "partitions"})
-ENGINES = frozenset({"lineage", "datakit", "trainer", "serving", "evals", "science", "standards", "operations"})
+ENGINES = frozenset({"lineage", "datakit", "trainer", "serving", "evals", "science", "standards", "operations", "post_training"})
 ALLOWED = {
     "lineage": frozenset(),
     "datakit": frozenset({"lineage"}),
     "trainer": frozenset({"lineage"}),
     "serving": frozenset({"lineage", "trainer"}),
     "evals": frozenset({"lineage", "trainer", "serving"}),
+    "post_training": frozenset({"lineage", "trainer", "serving", "evals"}),
     "science": frozenset({"lineage", "trainer"}),
     "standards": frozenset({"lineage"}),
     "operations": frozenset({"lineage"}),

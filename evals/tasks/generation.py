@@ -61,9 +61,9 @@ def evaluate_generation(
     prompts = [render(item, spec.style, task.shots(item, shots, spec.num_shots), task).prompts[0] for item in items]
     generated = generator.generate(prompts, task.stops, spec.max_new_tokens)
     if spec.kind == "program":
-        judged = _judge_programs(task, items, generated, limits or Limits())
+        judged = judge_programs(task, items, generated, limits or Limits())
     else:
-        judged = _judge_answers(task, items, generated)
+        judged = judge_answers(task, items, generated)
     policy = policy_name(spec.style, spec.num_shots)
     records = [
         EvalRecord(
@@ -113,7 +113,7 @@ def _outputs(generated: Generated) -> dict[str, object]:
     }
 
 
-def _judge_answers(task: Task, items: Sequence[Item], generated: Sequence[Generated]) -> list[Judged]:
+def judge_answers(task: Task, items: Sequence[Item], generated: Sequence[Generated]) -> list[Judged]:
     """Compare the answer in every text with the gold one."""
     answers = [task.extract(each.text) for each in generated]
     golds = [task.normalize(item.answer) for item in items]
@@ -125,7 +125,7 @@ def _judge_answers(task: Task, items: Sequence[Item], generated: Sequence[Genera
     ]
 
 
-def _judge_programs(task: Task, items: Sequence[Item], generated: Sequence[Generated], limits: Limits) -> list[Judged]:
+def judge_programs(task: Task, items: Sequence[Item], generated: Sequence[Generated], limits: Limits) -> list[Judged]:
     """Run every completion, after the task's `program_start`, with the tests of its item."""
 
     def judge(pair: tuple[Item, Generated]) -> Judged:

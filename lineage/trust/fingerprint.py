@@ -36,6 +36,7 @@ PROJECT_PACKAGES = frozenset(
         "partitions",
         "scenarios",
         "standards",
+        "post_training",
     }
 )
 QUIET: Mapping[str, str] = {

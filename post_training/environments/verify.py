@@ -1,0 +1,64 @@
+"""The table of verifiers by stage, and the one way to call them: an error is a failed verdict and never a reward of 0."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+from evals.sandbox.run import NoSandboxError
+from lineage.artifact.store import Artifact
+from post_training.environments import arithmetic, benchmark, gym
+from post_training.environments.prompt import Prompt, Verdict
+
+log = logging.getLogger("post_training")
+
+type Verifier = Callable[[Sequence[Prompt], Sequence[str]], list[Verdict]]
+
+VERIFIERS: Mapping[str, Verifier] = MappingProxyType(
+    {
+        arithmetic.ADDITION.name: arithmetic.judge,
+        benchmark.BENCHMARK.name: benchmark.judge,
+        gym.GYM.name: gym.judge,
+    }
+)
+SECOND_VERIFIERS: Mapping[str, Verifier] = MappingProxyType({arithmetic.ADDITION.name: arithmetic.judge_by_value})
+"""A verifier of another kind, which judges a sample again."""
+
+
+def verifier_of(environment: Artifact) -> Verifier:
+    """The verifier of an environment. Raises: ValueError naming the stages that have one."""
+    stage = environment.spec.stage
+    if stage not in VERIFIERS:
+        raise ValueError(
+            f"{environment.name} was made by {stage}, which has no verifier; those with one: {', '.join(VERIFIERS)}"
+        )
+    return VERIFIERS[stage]
+
+
+def verify(judge: Verifier, asked: Sequence[Prompt], texts: Sequence[str]) -> list[Verdict]:
+    """Judge all completions. If the verifier raises, each is judged alone, so one bad completion costs only itself.
+
+    Raises: NoSandboxError, because then no completion can be judged.
+    """
+    try:
+        return _checked(judge, asked, texts)
+    except NoSandboxError:
+        raise
+    except Exception:
+        log.exception("the verifier raised; judging %d completions one by one", len(texts))
+    return [_alone(judge, prompt, text) for prompt, text in zip(asked, texts, strict=True)]
+
+
+def _alone(judge: Verifier, prompt: Prompt, text: str) -> Verdict:
+    try:
+        return _checked(judge, [prompt], [text])[0]
+    except NoSandboxError:
+        raise
+    except Exception as error:
+        return Verdict("failed", {}, f"{type(error).__name__}: {error}")
+
+
+def _checked(judge: Verifier, asked: Sequence[Prompt], texts: Sequence[str]) -> list[Verdict]:
+    verdicts = judge(asked, texts)
+    if len(verdicts) != len(texts):
+        raise ValueError(f"the verifier gave {len(verdicts)} verdicts for {len(texts)} completions")
+    return verdicts

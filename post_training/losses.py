@@ -1,0 +1,105 @@
+"""The loss of a batch of completions, from log-probabilities alone: pure functions with gradient.
+
+Shapes: B completions, T tokens of a row. `mask` is 1 at the tokens of a completion that count. All log-probabilities are under
+the sampling distribution (temperature and kept set), in nats.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax.lax import stop_gradient
+from jaxtyping import Array, Float
+
+from post_training.spec import CorrectionConfig, KLConfig, LossConfig
+
+
+class LogProbs(NamedTuple):
+    """Log-probabilities of the sampled tokens, by what computed them."""
+
+    current: Float[Array, "B T"]
+    """By the policy that is trained, with a gradient."""
+    before: Float[Array, "B T"]
+    """By the trainer with the policy that sampled, before the updates of the iteration."""
+    sampler: Float[Array, "B T"]
+    """By the sampler. It differs from `before` by the order of float sums, or more if the sampler is another program."""
+    reference: Float[Array, "B T"] | None = None
+    full_kl: Float[Array, "B T"] | None = None
+    """Exact KL(policy, reference) over all tokens at each position, with a gradient, for the estimator `full`."""
+
+
+def policy_loss(
+    config: LossConfig, kl: KLConfig | None, given: LogProbs, advantage: Float[Array, " B"], mask: Float[Array, "B T"]
+) -> Float[Array, "B T"]:
+    """Loss of every token: - w min(rho A, clip(rho) A) + coefficient x KL, where rho = exp(current - before).
+
+    w is the importance weight of the sampler (`importance_weights`), without a gradient.
+    """
+    ratio = ratios(config, given.current - given.before, mask)
+    clipped = jnp.clip(ratio, 1 - config.clip_low, 1 + config.clip_high)
+    scored = advantage[:, None]
+    token = -jnp.minimum(ratio * scored, clipped * scored)
+    if config.correction is not None:
+        token = token * importance_weights(config.correction, given.before - given.sampler, mask)
+    if kl is not None and kl.where == "loss":
+        token = token + kl.coefficient * kl_in_loss(kl.estimator, given, ratio)
+    return token * mask
+
+
+def ratios(config: LossConfig, difference: Float[Array, "B T"], mask: Float[Array, "B T"]) -> Float[Array, "B T"]:
+    """exp of the difference of each token, or of its mean over the completion."""
+    if config.ratio == "sequence":
+        mean = (difference * mask).sum(axis=1, keepdims=True) / jnp.maximum(mask.sum(axis=1, keepdims=True), 1.0)
+        difference = jnp.broadcast_to(mean, difference.shape)
+    return jnp.exp(difference)
+
+
+def importance_weights(
+    config: CorrectionConfig, difference: Float[Array, "B T"], mask: Float[Array, "B T"]
+) -> Float[Array, "B T"]:
+    """exp(trainer - sampler), bounded, without a gradient."""
+    if config.level == "sequence":
+        difference = jnp.broadcast_to((difference * mask).sum(axis=1, keepdims=True), difference.shape)
+    weight = jnp.exp(stop_gradient(difference))
+    if config.bound == "truncate":
+        return jnp.minimum(weight, config.limit)
+    return jnp.where(weight <= config.limit, weight, 0.0)
+
+
+def kl_in_loss(estimator: str, given: LogProbs, ratio: Float[Array, "B T"]) -> Float[Array, "B T"]:
+    """A term whose expected gradient is that of a KL divergence, over tokens sampled by the policy before the updates.
+
+    With d = reference - current: k2 = rho d^2 / 2 with rho held fixed, and k3_corrected = rho (exp(d) - d - 1), both have the
+    gradient of KL(policy, reference). k3 = exp(d) - d - 1 has, on policy, that of KL(reference, policy); it is the term of the
+    published GRPO. `full` sums over all tokens.
+    """
+    if estimator == "full":
+        assert given.full_kl is not None
+        return given.full_kl
+    assert given.reference is not None
+    d = given.reference - given.current
+    k3 = jnp.exp(d) - d - 1.0
+    return {"k2": stop_gradient(ratio) * 0.5 * d**2, "k3": k3, "k3_corrected": ratio * k3}[estimator]
+
+
+def kl_in_reward(
+    kl: KLConfig, sampled: Float[Array, "B T"], reference: Float[Array, "B T"], mask: Float[Array, "B T"]
+) -> Float[Array, " B"]:
+    """What is taken from each completion's reward: coefficient x sum of (sampled - reference), the estimator k1."""
+    return kl.coefficient * ((sampled - reference) * mask).sum(axis=1)
+
+
+def token_weights(config: LossConfig, mask: Float[Array, "B T"], max_new_tokens: int) -> Float[Array, "B T"]:
+    """Weight of every token, so that the loss is the sum of weight x token loss.
+
+    `sequence_mean`: 1 / (B length_b); `token_mean`: 1 / sum of lengths; `fixed_length`: 1 / (B max_new_tokens). B counts the
+    completions with a token that counts.
+    """
+    lengths = mask.sum(axis=1, keepdims=True)
+    rows = jnp.maximum((lengths > 0).sum(), 1)
+    match config.aggregate:
+        case "sequence_mean":
+            return mask / jnp.maximum(lengths, 1.0) / rows
+        case "token_mean":
+            return mask / jnp.maximum(mask.sum(), 1.0)
+        case "fixed_length":
+            return mask / (rows * max_new_tokens)
