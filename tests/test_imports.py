@@ -8,7 +8,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SHELL = frozenset({"marin_assets", "resources", "sensors", "jobs", "partitions"})
-ENGINES = frozenset({"lineage", "datakit", "trainer", "serving", "evals", "science", "standards", "operations", "post_training"})
+ENGINES = frozenset(
+    {"lineage", "datakit", "trainer", "serving", "evals", "science", "standards", "operations", "post_training"}
+)
 ALLOWED = {
     "lineage": frozenset(),
     "datakit": frozenset({"lineage"}),
