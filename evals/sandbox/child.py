@@ -1,12 +1,11 @@
-"""Builds the walls and runs one program behind them. A script, not a module: `evals/sandbox/run.py` starts it with `python -I
--S`.
+"""Build the walls and run one program behind them. `evals/sandbox/run.py` starts this script with `python -I -S`.
 
-The outermost process waits and reports. It tries two kinds of walls, the first that the machine allows: namespaces with a root
-of their own (`walls.py`), else Landlock and a stricter filter (`landlock.py`), which a pod allows. Behind either one a
-supervisor watches time and memory; of its children, which give up every right, one runs the program, the other its tests.
-The verdict comes from the second, into which the first can neither look nor write: it is not dumpable, so nobody without
-capabilities traces it or opens its memory and its files. All import the standard library and the files beside this one,
-because inside the root there is nothing else.
+The outermost process waits and reports. It uses the first of two kinds of walls that the machine allows: namespaces with a root
+of their own (`walls.py`), else Landlock and a stricter filter (`landlock.py`), which a pod allows. Behind the walls a
+supervisor watches time and memory. Its two children give up every right; one runs the program, the other the tests.
+The verdict comes from the tests' process. The program can neither read that process nor write to it: the process is not
+dumpable, so nobody without capabilities can trace it or open its memory or files. All parts import only the standard library
+and the files beside this one, because the root holds nothing else.
 """
 
 import contextlib
@@ -22,15 +21,20 @@ from types import ModuleType
 from typing import NoReturn
 
 REFUSED, UNAVAILABLE = 77, 78
-"""Exit statuses: walls that were half built did not hold; this machine has no such walls, and nothing was read or run."""
+"""Exit statuses. The first: the walls failed half built. The second: the machine has no such walls, and nothing was read or
+run.
+"""
 MOST_FILES = 256
-"""The outermost process was started without files; what it has opened since lies below."""
+"""Bound of descriptor numbers: the outermost process starts without open files, and opens few."""
 NOBODY, JUDGE = 1_000_000, 2_000_000_000
-"""Users from here on exist on no machine; under root each program is one of its own, so its processes are counted apart."""
+"""User ids from this one on exist on no machine. Under root each program gets its own, so its processes are counted separately.
+"""
 
 
 def load_neighbour(file_name: str) -> ModuleType:
-    """A file beside this one, before the walls hide it; its folder never gets on the path, where it would hide Python's own."""
+    """Load a file beside this one before the walls hide it.
+    Its folder never gets on the path, where it would shadow Python's own modules.
+    """
     path = Path(__file__).with_name(file_name)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
@@ -44,7 +48,7 @@ syscalls, landlock, supervisor = (load_neighbour(name) for name in ("syscalls.py
 
 
 def run_program(job: dict, connection: socket.socket) -> None:
-    """The program's process: its text, when the tests ask for it, and then their calls."""
+    """Run the program's process: execute its text when the tests ask for it, then answer their calls."""
     os.setsid()
     stream = connection.makefile("rwb")
     try:
@@ -59,8 +63,8 @@ def run_program(job: dict, connection: socket.socket) -> None:
 
 
 def run_tests(job: dict, connection: socket.socket, report: int) -> None:
-    """The tests' process: the verdict goes to the supervisor, by a pipe that no other process has."""
-    walls.libc.prctl(walls.PR_SET_DUMPABLE, 0, 0, 0, 0)  # until its rights go, the program's lack of them keeps it out
+    """Run the tests' process, and send the verdict to the supervisor by a pipe that no other process has."""
+    walls.libc.prctl(walls.PR_SET_DUMPABLE, 0, 0, 0, 0)  # until its rights go, the program's lack of rights keeps it out
     os.setsid()
     stream, tests = connection.makefile("rwb"), ""
     try:
@@ -76,7 +80,7 @@ def run_tests(job: dict, connection: socket.socket, report: int) -> None:
 
 
 def confine(job: dict, user: int, *, dumpable: bool = True) -> None:
-    """Give up every right of this process. Raises: OSError where the kernel does not take one away."""
+    """Give up every right of this process. Raises: OSError if the kernel does not take one away."""
     has_root = job["walls"] == "namespaces"
     walls.give_up_rights(job["limits"], job["is_root"], user, has_root=has_root)
     if not dumpable:
@@ -99,22 +103,22 @@ def read_whole(descriptor: int) -> bytes:
 
 
 def shut_all_but(job: dict, *kept: int) -> None:
-    """No file stays open but these, and the three streams on nothing."""
+    """Close all files but these. The three standard streams go to the null device."""
     nothing = os.open(f"{root_of(job)}/dev/null", os.O_RDWR)
     for stream in range(3):
         os.dup2(nothing, stream)
     for descriptor in set(range(3, MOST_FILES)) - set(kept):
-        with contextlib.suppress(OSError):  # few are open
+        with contextlib.suppress(OSError):  # only a few files are open
             os.close(descriptor)
 
 
 def root_of(job: dict) -> str:
-    """Where the program's root lies, as the supervisor sees it."""
+    """Return the path of the program's root, as the supervisor sees it."""
     return walls.JAIL if job["walls"] == "namespaces" else ""
 
 
 def excess(job: dict, running: list[int]) -> tuple[str, str]:
-    """The outcome and its detail when what runs holds more than it may; two empty texts otherwise."""
+    """Return the outcome and its detail if the processes hold more than they may, else two empty texts."""
     limits, proc = job["limits"], Path(f"{root_of(job)}/proc")
     if job["walls"] == "namespaces":
         processes = [each for each in proc.iterdir() if each.name.isdigit() and each.name != "1"]
@@ -130,18 +134,18 @@ def excess(job: dict, running: list[int]) -> tuple[str, str]:
 
 
 def end_all(job: dict, running: list[int]) -> None:
-    """Nothing may be left: all of the namespace but this process, or both processes, which cannot have started others."""
+    """End everything in the namespace but this process. Without a namespace, end both processes, which could start none."""
     if job["walls"] == "namespaces":
         with contextlib.suppress(ProcessLookupError):
             os.kill(-1, signal.SIGKILL)
         return
-    for each in running:  # children of ours that we have not waited for: the numbers are still theirs
+    for each in running:  # our children that we have not waited for: their numbers are still in use
         os.kill(each, signal.SIGKILL)
         os.waitpid(each, 0)
 
 
 def first_process(job: dict) -> None:
-    """The supervisor. With namespaces it is process 1 of its own: when it ends, the kernel ends the rest."""
+    """Run the supervisor. With namespaces it is process 1: when it ends, the kernel ends the rest."""
     die_with_parent()
     try:
         if job["walls"] == "namespaces":
@@ -178,7 +182,7 @@ def leave(status: int, error: OSError) -> NoReturn:
 
 
 def read_job() -> dict:
-    """The job of standard input, behind its length; the tests that follow it are left for the process that runs them."""
+    """Read the job from standard input, after its length. The tests that follow are left for the process that runs them."""
     length = int(read_exactly(8))
     return json.loads(read_exactly(length))
 
@@ -192,7 +196,7 @@ def read_exactly(count: int) -> bytes:
 
 
 def behind_namespaces(job: dict) -> None:
-    """Make the namespaces, start the supervisor in them, and end as it does."""
+    """Make the namespaces, start the supervisor in them, and exit with its status."""
     die_with_parent()
     try:
         walls.enter_namespaces()
@@ -205,13 +209,13 @@ def behind_namespaces(job: dict) -> None:
 
 
 def status_of(child: int) -> int:
-    """The exit status of a child, when it has ended."""
+    """Return the exit status of a child that has ended."""
     _, status = os.waitpid(child, 0)
     return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 1
 
 
 def start(work: Callable[[dict], None], job: dict) -> int:
-    """Run it in a separate process, and give back how that ended."""
+    """Run a function in a separate process, and return the status with which it ended."""
     child = os.fork()
     if child == 0:
         work(job)

@@ -1,8 +1,9 @@
 """Walls for a process that may not make namespaces: Landlock, and the stricter filter of `syscalls.py`.
 
 A container's default seccomp profile refuses `unshare` to processes without CAP_SYS_ADMIN and allows Landlock (moby's
-`profiles/seccomp/default.json`; containerd's is equal in this). Landlock says which files a process and its threads may read.
-It does not cover modes, owners, times, signals and sockets, so the filter refuses these. Loaded by its path.
+`profiles/seccomp/default.json`; containerd's profile is equal here). Landlock says which files a process and its threads may
+read. It does not cover modes, owners, times, signals and sockets, so the filter refuses these. `child.py` loads this file by
+its path.
 Source: Linux, Documentation/userspace-api/landlock.rst.
 """
 
@@ -13,13 +14,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
-"""Numbers of the calls on every architecture."""
+"""Numbers of the calls, equal on every architecture."""
 CREATE_RULESET_VERSION, RULE_PATH_BENEATH = 1, 1
 EXECUTE, READ_FILE, READ_DIRECTORY = 1 << 0, 1 << 2, 1 << 3
 FILE_RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
-"""From which version of the interface which rights on files can be held back."""
+"""Version of the interface -> rights on files that it can restrict from that version on."""
 NETWORK_RIGHTS = 0b11
-"""Binding and connecting TCP sockets, from version 4 on."""
+"""Binding and connecting of TCP sockets, from version 4 on."""
 SCOPES = 0b11
 """Abstract Unix sockets and signals, from version 6 on."""
 
@@ -27,7 +28,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def call(number: int, *arguments: object) -> int:
-    """Raises: OSError."""
+    """Make a system call. Raises: OSError."""
     result = libc.syscall(number, *arguments)
     if result < 0:
         error = ctypes.get_errno()
@@ -36,14 +37,14 @@ def call(number: int, *arguments: object) -> int:
 
 
 def version() -> int:
-    """The kernel's version of the interface. Raises: OSError if there is none."""
+    """Return the kernel's version of the interface. Raises: OSError if there is none."""
     return call(CREATE_RULESET, None, 0, CREATE_RULESET_VERSION)
 
 
 def restrict(readable: Iterable[str]) -> None:
-    """From now on this thread and what it starts reads below these files and folders, and writes nowhere.
+    """Let this thread and its children read only below these files and folders, and write nowhere.
 
-    It needs no_new_privs. Descriptors that are open stay as they are. Raises: OSError.
+    It needs no_new_privs. Descriptors that are open keep their rights. Raises: OSError.
     """
     known = version()
     rights = FILE_RIGHTS[max(first for first in FILE_RIGHTS if first <= known)]

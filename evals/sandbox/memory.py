@@ -1,8 +1,8 @@
-"""How much memory the processes of a sandbox hold, and a memory cgroup of their own where one can be made.
+"""Measure the memory that the processes of a sandbox hold, and make a memory cgroup for them where that is allowed.
 
-The supervisor polls `held_bytes`. The cgroup is a second bound, which no program outruns: the kernel counts every page, also
-those between two polls. It needs a cgroup that this process may write to, so as a rule root or a delegated one. Loaded by
-its path.
+The supervisor polls `held_bytes`. The cgroup is a second bound that no program outruns, because the kernel counts every page,
+also between two polls. It needs a cgroup that this process may write to: usually as root, or in a delegated cgroup. `child.py`
+loads this file by its path.
 """
 
 import contextlib
@@ -13,13 +13,13 @@ from pathlib import Path
 
 GROUP_PREFIX = "marin-sandbox-"
 GROUP_EXTRA = 64 << 20
-"""For the supervisor and the tests' process, which the group holds too."""
+"""Bytes for the supervisor and the tests' process, which are in the group too."""
 
 
 def held_bytes(processes: Iterable[Path], scratch: str | None) -> int:
-    """Memory of processes (their folders of /proc), and what lies in the scratch file system.
+    """Return the memory of processes (given as folders of /proc) and the size of the scratch file system, in bytes.
 
-    Of shared anonymous memory the whole mapping counts, once: `madvise(MADV_DONTNEED)` takes its pages out of the resident
+    A shared anonymous mapping counts once, with its whole size: `madvise(MADV_DONTNEED)` takes its pages out of the resident
     size of every process and leaves them in memory.
     """
     page = resource.getpagesize()
@@ -29,10 +29,10 @@ def held_bytes(processes: Iterable[Path], scratch: str | None) -> int:
             pages = (process / "statm").read_text().split()
             mappings = shared_mappings(process)
         except (FileNotFoundError, ProcessLookupError):
-            continue  # it ended while we looked
+            continue  # the process ended while we looked
         for inode, size in mappings.items():
             shared[inode] = max(size, shared.get(inode, 0))
-        total += (int(pages[1]) - int(pages[2])) * page  # resident without files and shared memory
+        total += (int(pages[1]) - int(pages[2])) * page  # resident size without files and shared memory
     total += sum(shared.values())
     if scratch is None:
         return total
@@ -41,14 +41,15 @@ def held_bytes(processes: Iterable[Path], scratch: str | None) -> int:
 
 
 def shared_mappings(process: Path) -> dict[str, int]:
-    """Bytes of each shared anonymous mapping of a process, by inode; none of the tests' process, which is not dumpable.
+    """Return the bytes of each shared anonymous mapping of a process by inode; empty for the tests' process, which is not
+    dumpable.
 
-    Raises: FileNotFoundError or ProcessLookupError when it has ended.
+    Raises: FileNotFoundError or ProcessLookupError if the process has ended.
     """
     sizes = dict[str, int]()
     try:
         maps = (process / "maps").read_text()
-    except PermissionError:  # where we are not root; the filter keeps the program from hiding in the same way
+    except PermissionError:  # happens if we are not root; the filter stops the program from hiding in the same way
         return sizes
     for line in maps.splitlines():
         words = line.split(maxsplit=5)
@@ -59,7 +60,7 @@ def shared_mappings(process: Path) -> dict[str, int]:
 
 
 def threads(process: Path) -> int:
-    """How many threads a process has; 0 when it has ended."""
+    """Return the number of threads of a process; 0 if it has ended."""
     try:
         status = (process / "status").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -68,10 +69,10 @@ def threads(process: Path) -> int:
 
 
 class MemoryGroup:
-    """A cgroup below our own that holds this process and all that it starts to `limit` bytes."""
+    """A cgroup below our own that limits this process and all its children to `limit` bytes."""
 
     def __init__(self, parent: Path, limit: int) -> None:
-        """Raises: OSError where this process may not make one, or the memory controller is not there."""
+        """Make the cgroup. Raises: OSError if this process may not, or without the memory controller."""
         self.parent, self.place = parent, parent / f"{GROUP_PREFIX}{os.getpid()}"
         self.place.mkdir(exist_ok=True)
         try:
@@ -86,7 +87,7 @@ class MemoryGroup:
             raise
 
     def kills(self) -> int:
-        """How many processes the kernel ended because the group was full."""
+        """Return the number of processes that the kernel ended because the group was full."""
         for name in ("memory.events", "memory.oom_control"):
             with contextlib.suppress(FileNotFoundError):
                 words = dict(line.split() for line in (self.place / name).read_text().splitlines())
@@ -94,15 +95,15 @@ class MemoryGroup:
         return 0
 
     def leave(self) -> None:
-        """Go back to the parent and delete the group, and those of sandboxes that were killed before they could."""
+        """Go back to the parent group. Delete this group, and groups of sandboxes that were killed before they could."""
         (self.parent / "cgroup.procs").write_text(str(os.getpid()))
         for group in self.parent.glob(f"{GROUP_PREFIX}*"):
-            with contextlib.suppress(OSError):  # another sandbox is in it
+            with contextlib.suppress(OSError):  # another sandbox uses it
                 group.rmdir()
 
 
 def enter_group(limit: int, own: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> MemoryGroup | None:
-    """A memory cgroup for this process and its children; None where none can be made."""
+    """Return a memory cgroup for this process and its children; None if none can be made."""
     try:
         lines = [line.split(":", 2) for line in Path(own).read_text().splitlines()]
     except OSError:

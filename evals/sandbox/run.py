@@ -1,19 +1,19 @@
-"""Run a program that nobody trusts, and say whether it came to its end: the tests of HumanEval and MBPP.
+"""Run an untrusted program, and report whether it reached its end: the tests of HumanEval and MBPP.
 
-What holds it: namespaces of its own (mounts, processes, network without even loopback, IPC), a root of its own that has the
-system's libraries and this Python read-only and a few megabytes of `/tmp`, a user that is nobody and has no capabilities, and
-limits on CPU, wall time, memory, processes, files and their size (`evals/sandbox/child.py` sets them up). When its first
-process ends, the kernel ends the others. Where a machine refuses namespaces, as a pod does: Landlock and a seccomp filter,
-behind which the program is one process that reads libraries and writes no file (`docs/design/sandbox.md` compares the two).
+The walls (`evals/sandbox/child.py` builds them): namespaces for mounts, processes, network (without loopback) and IPC; a root
+with the system's libraries and this Python read-only, and a few megabytes of `/tmp`; a user without capabilities; limits on
+CPU, wall time, memory, processes, files and their size. When the first process ends, the kernel ends the others. If a machine
+refuses namespaces, as a pod does, Landlock and a seccomp filter take their place. Then the program is one process that reads
+libraries and writes no file (`docs/design/sandbox.md` compares the two).
 
-Who says that it passed: the tests, from an interpreter and a process of their own (`evals/sandbox/calls.py`). They call the
-program's functions over a socket and compare plain data, so the program sees neither the asserts nor what they expect, and
-has nothing in its memory or among its files that would read as a pass; frames, `gc`, `/proc` and ptrace lead nowhere. What a
-program can still do: answer rightly. Where tests call a helper of the program's own to judge an answer (HumanEval's 32, 38 and
-50 do), it judges itself; of an object that is no plain data the tests know identity and attributes alone, and a change to an
-argument in place is not seen by them. The kernel's own faults are nobody's here.
+The tests give the verdict. They run in an interpreter and a process of their own (`evals/sandbox/calls.py`), call the program's
+functions over a socket, and compare plain data. So the program sees neither the asserts nor the expected values, and nothing in
+its memory or files can be read as a pass; frames, `gc`, `/proc` and ptrace lead nowhere.
 
-Where both are refused, `run_program` raises and runs nothing: there is no weaker mode.
+Limits of this design: where tests call a helper of the program to judge an answer (HumanEval's 32, 38 and 50 do), the program
+judges itself. Of an object that is not plain data the tests see only identity and attributes. They do not see a change to an
+argument in place. Faults of the kernel are out of scope.
+If the machine refuses both kinds of walls, `run_program` raises and runs nothing: there is no weaker mode.
 """
 
 import functools
@@ -29,9 +29,9 @@ from typing import Literal
 log = logging.getLogger("evals.sandbox")
 CHILD = Path(__file__).with_name("child.py")
 SETUP_SECONDS = 20.0
-"""On top of the program's own wall time: a loaded machine takes long to start a Python and to build a root."""
+"""Seconds on top of the program's own wall time: a loaded machine needs long to start Python and build a root."""
 REFUSED = 77
-"""The child's exit status when it could not build its walls."""
+"""The child's exit status if it could not build its walls."""
 SHOWN_CHARACTERS = 2_000
 
 type Outcome = Literal["passed", "failed", "timeout", "memory"]
@@ -39,15 +39,15 @@ type Walls = Literal["namespaces", "landlock", ""]
 
 
 class NoSandboxError(RuntimeError):
-    """This machine does not let us build the walls; nothing was run."""
+    """This machine does not allow the walls; nothing was run."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a program may use. Memory is of all its processes together, and `/tmp` is part of it.
+    """Limits of a program. Memory is that of all its processes together, and `/tmp` is part of it.
 
-    CPU time judges; wall time ends what sleeps, and leaves room for a loaded machine (a gold solution of MBPP takes 5.4 CPU
-    seconds, and took more than 10 by the clock).
+    CPU time decides. Wall time ends a program that sleeps, and leaves room for a loaded machine: a gold solution of MBPP takes
+    5.4 CPU seconds, and took more than 10 seconds of wall time.
     """
 
     wall_seconds: float = 30.0
@@ -65,13 +65,13 @@ class Limits:
 
 @dataclass(frozen=True)
 class Run:
-    """What became of a program. `detail` is the last of what it wrote or raised; `walls` is what held it, if that is known."""
+    """The result of a program. `detail` is the end of what it wrote or raised; `walls` is the kind of walls, if known."""
 
     outcome: Outcome
     detail: str
     walls: Walls = ""
     results: tuple[bool, ...] | None = None
-    """What the tests of a program that passed said by a list of booleans named `results`."""
+    """The list of booleans named `results` that the tests of a passed program left, if any."""
 
     @property
     def passed(self) -> bool:
@@ -85,11 +85,11 @@ def run_program(
     names: Collection[str] = (),
     libraries: Collection[Path] = (),
 ) -> Run:
-    """Run Python source and then its tests, which pass at their end alone, or until a limit stops either.
+    """Run Python source and then its tests. They pass only at their end; a limit may stop either.
 
-    Names that the tests neither define nor find in Python are the program's; `names` are its own although Python has them.
-    `libraries`: folders that it may read beside Python's own, under the same paths.
-    Raises: ValueError for tests that hold nothing, NoSandboxError where the walls cannot be built.
+    Names that the tests neither define nor find in Python are the program's; `names` are the program's although Python has
+    them. `libraries`: folders that the program may read beside Python's own, under the same paths.
+    Raises: ValueError for empty tests, NoSandboxError if the walls cannot be built.
     """
     if not tests.strip():
         raise ValueError("the tests are empty; nothing would be judged, give at least one assert")
@@ -104,7 +104,7 @@ def run_program(
     try:
         written, errors = process.communicate(text, timeout=limits.wall_seconds + SETUP_SECONDS)
     except subprocess.TimeoutExpired:
-        process.kill()  # the outermost: with it dies the first process inside, and with that all the others
+        process.kill()  # the outermost process: when it dies, so do the first process inside and then all others
         process.communicate()
         return Run("timeout", f"no end within {limits.wall_seconds + SETUP_SECONDS:.0f} s, with the time to start it")
     if process.returncode == REFUSED:
@@ -113,7 +113,7 @@ def run_program(
 
 
 def _run_of(written: str, errors: str) -> Run:
-    """The supervisor's last line is its report; without one it was killed with all it watched."""
+    """Parse the supervisor's last line, its report. Without one, the supervisor was killed with everything in the sandbox."""
     try:
         report = json.loads(written.splitlines()[-1])
     except (IndexError, json.JSONDecodeError):
@@ -126,5 +126,5 @@ def _run_of(written: str, errors: str) -> Run:
 
 @functools.cache
 def _say_landlock() -> None:
-    """Once a process: the walls are another kind than on most machines."""
+    """Warn once a process that the walls are of the other kind."""
     log.warning("programs run behind Landlock, as this machine refuses namespaces: no other processes, no files are written")

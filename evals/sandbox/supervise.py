@@ -1,4 +1,4 @@
-"""The supervisor's watch over the two processes of a sandbox, and what it reports. Loaded by its path (`child.py`)."""
+"""The supervisor's watch over the two processes of a sandbox, and its report. `child.py` loads this file by its path."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 POLL_SECONDS = 0.02
 END = b"\n"
-"""Of a verdict: without it, what was written is half of one."""
+"""The end of a verdict: a text without it is incomplete."""
 
 type Excess = Callable[[list[int]], tuple[str, str]]
 type End = Callable[[list[int]], None]
@@ -19,13 +19,12 @@ type End = Callable[[list[int]], None]
 def supervise(
     program: int, tests: int, answering: socket.socket, reports: int, seconds: float, excess: Excess, end: End
 ) -> dict:
-    """Wait for the verdict within its wall time and memory; when this returns, nothing of either runs.
+    """Wait for the verdict within its wall time and memory. On return no process of either side runs.
 
-    `excess`: the outcome and its detail when these processes hold more than they may; two empty texts otherwise.
-    `end`: leaves none of these, nor what they started.
-
-    `answering` is a second hold on the program's end of the connection. So the tests do not see its end before we have seen
-    the program's, and know how it ended; then we close it, though what the program forked may hold it still.
+    `excess`: returns the outcome and its detail if these processes hold more than they may, else two empty texts. `end`: ends
+    all of these processes and what they started. `answering`: a second descriptor of the program's end of the connection. It
+    keeps the tests from seeing the end of the connection before we know how the program ended. Then we close it, although
+    children of the program may still hold it.
     """
     deadline = time.monotonic() + seconds
     outcome = detail = ""
@@ -33,7 +32,7 @@ def supervise(
     os.set_blocking(reports, False)
     while not outcome:
         look_at(ends, program, tests)
-        verdict += read_report(reports)  # in this order: who has ended has written all that it ever will
+        verdict += read_report(reports)  # in this order: a process that has ended writes nothing more
         if verdict.endswith(END) or tests in ends:
             outcome = "ended"
         elif time.monotonic() > deadline:
@@ -41,7 +40,7 @@ def supervise(
         else:
             outcome, detail = excess([each for each in (program, tests) if each not in ends])
             if program in ends:
-                answering.shutdown(socket.SHUT_RDWR)  # what it had said is still read
+                answering.shutdown(socket.SHUT_RDWR)  # the text that it wrote before is still read
             if not outcome:
                 select.select([reports], [], [], POLL_SECONDS)
     end([each for each in (program, tests) if each not in ends])
@@ -52,7 +51,7 @@ def supervise(
 
 
 def verdict_of(outcome: str, detail: str, verdict_fields: dict, program: int | None, tests: int | None) -> dict:
-    """What goes out, of the wait statuses of both processes (None: it was killed here)."""
+    """Return the verdict by the wait statuses of both processes (None: we killed it)."""
     signals = [os.WTERMSIG(status) for status in (program, tests) if status is not None and os.WIFSIGNALED(status)]
     if outcome in ("timeout", "memory", "failed"):
         return {"outcome": outcome, "detail": detail}
@@ -67,7 +66,7 @@ def verdict_of(outcome: str, detail: str, verdict_fields: dict, program: int | N
 
 
 def look_at(ends: dict[int, int], *children: int) -> None:
-    """Put down the wait statuses of those that have ended."""
+    """Record the wait statuses of processes that have ended."""
     for child in children:
         if child not in ends:
             done, status = os.waitpid(child, os.WNOHANG)
@@ -76,7 +75,7 @@ def look_at(ends: dict[int, int], *children: int) -> None:
 
 
 def read_report(reports: int) -> bytes:
-    """What has come since of the verdict, which only the tests' process can write."""
+    """Read the new part of the verdict, which only the tests' process can write."""
     try:
         return os.read(reports, 1 << 16)
     except BlockingIOError:

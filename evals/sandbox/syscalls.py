@@ -1,11 +1,10 @@
 """Refuse system calls that reach around the walls: a seccomp filter for both processes of the sandbox.
 
-Namespaces do not cover everything. Keyrings belong to users and sessions, so a program could read a key that the
-operator's session holds and leave notes for the next program. Pages of a memfd or of a System V segment that no process
-maps are in no process's resident size, so a program could fill the host's memory unseen. Both were shown against an
-earlier version (red team, 2026-11-23); the filter refuses the calls with EPERM. Where there are no namespaces (`landlock.py`)
-the filter refuses much more: a program is one process there, which starts no other, signals nobody and changes no file.
-Loaded by its path, like its neighbours.
+Namespaces do not cover everything. Keyrings belong to users and sessions, so a program could read a key of the operator's
+session, and leave notes for the next program. Pages of a memfd or a System V segment that no process maps are in no process's
+resident size, so a program could fill the host's memory unseen. Both attacks worked on an earlier version (red team,
+2026-11-23); the filter refuses the calls with EPERM. Without namespaces (`landlock.py`) the filter refuses much more: the
+program is then one process, which starts no other, signals none and changes no file. `child.py` loads this file by its path.
 """
 
 import ctypes
@@ -46,22 +45,22 @@ REFUSED = {
 }  # fmt: skip
 CLONE, CLONE3, PRCTL = (56, 220), (435, 435), (157, 167)
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
-"""A process that is not dumpable hides its memory from the supervisor where that is not root."""
+"""A process that is not dumpable hides its memory from a supervisor that is not root."""
 CLONE_THREAD = 0x00010000
 NONE = -1
-"""A call that an architecture does not have."""
+"""Marks a call that an architecture lacks."""
 
 REFUSED_ALONE = {
-    # other processes: to start them, to signal them, to change how they run
+    # other processes: start, signal, change how they run
     "fork": (57, NONE), "vfork": (58, NONE), "execve": (59, 221), "execveat": (322, 281), "tkill": (200, 130),
     "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240), "pidfd_send_signal": (424, 424), "pidfd_open": (434, 434),
     "setpgid": (109, 154), "setpriority": (141, 140), "sched_setparam": (142, 118), "sched_setscheduler": (144, 119),
     "sched_setattr": (314, 274), "sched_setaffinity": (203, 122), "ioprio_set": (251, 30), "migrate_pages": (256, 238),
     "move_pages": (279, 239), "process_madvise": (440, 440), "process_mrelease": (448, 448),
-    # sockets, but for pairs
+    # sockets, except pairs
     "socket": (41, 198), "connect": (42, 203), "bind": (49, 200), "listen": (50, 201), "accept": (43, 202),
     "accept4": (288, 242),
-    # files: to make, to change, to delete, to watch
+    # files: make, change, delete, watch
     "creat": (85, NONE), "openat2": (437, 437), "chmod": (90, NONE), "fchmod": (91, 52), "fchmodat": (268, 53),
     "fchmodat2": (452, 452), "chown": (92, NONE), "fchown": (93, 55), "lchown": (94, NONE), "fchownat": (260, 54),
     "utime": (132, NONE), "utimes": (235, NONE), "futimesat": (261, NONE), "utimensat": (280, 88),
@@ -76,7 +75,7 @@ REFUSED_ALONE = {
     "shmctl": (31, 195), "semctl": (66, 191), "semop": (65, 193), "semtimedop": (220, 192), "msgctl": (71, 187),
     "msgsnd": (69, 189), "msgrcv": (70, 188), "mq_unlink": (241, 181),
 }  # fmt: skip
-"""Beside `REFUSED`, for a program that shares its user and its namespaces with others."""
+"""Refused beside `REFUSED`, for a program that shares its user and namespaces with others."""
 OPEN, OPENAT, KILL, TGKILL, PRLIMIT = (2, NONE), (257, 56), (62, 129), (234, 131), (302, 261)
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 KEYCTL = REFUSED["keyctl"]
@@ -85,9 +84,9 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def leave_keyrings() -> None:
-    """Join a new, empty session keyring: what the operator's session holds is not possessed any more.
+    """Join a new, empty session keyring, so that the process no longer possesses what the operator's session holds.
 
-    A kernel without keyrings answers ENOSYS, and one behind a container's filter EPERM; both leave nothing to reach.
+    A kernel without keyrings answers ENOSYS, and a container's filter answers EPERM. In both cases nothing is in reach.
     """
     libc.syscall(KEYCTL[machine()[1]], JOIN_SESSION_KEYRING, None, 0, 0, 0)
 
@@ -106,7 +105,7 @@ def refuse_calls(*, alone: bool = False) -> None:
 
 
 def machine() -> tuple[int, int]:
-    """Audit number and column of this machine's call numbers. Raises: OSError where they are not known."""
+    """Return the audit number and the column of this machine's call numbers. Raises: OSError if they are unknown."""
     name = platform.machine()
     if name not in MACHINES:
         raise OSError(ENOSYS, f"no list of system calls for {name}; known are {', '.join(MACHINES)}")
@@ -114,11 +113,11 @@ def machine() -> tuple[int, int]:
 
 
 def filter_program(audit: int, column: int, alone: int | None = None) -> bytes:
-    """The filter as BPF: calls of another architecture and listed calls get EPERM, all others pass.
+    """Return the filter as BPF: calls of another architecture and listed calls get EPERM, all others pass.
 
-    `clone3` gets ENOSYS, because its flags lie in memory where a filter cannot look; C libraries then use `clone`, whose
-    flags may not ask for a namespace. `alone`: the number of the only process that may be signalled; it starts threads
-    and no processes, and opens files to read only.
+    `clone3` gets ENOSYS, because its flags are in memory that a filter cannot read; C libraries then use `clone`, whose flags
+    may not request a namespace. `alone`: the number of the only process that may be signalled; that process starts threads and
+    no processes, and opens files for reading only.
     """
     lines = [
         instruction(LOAD_WORD, ARCHITECTURE),
@@ -146,12 +145,12 @@ def filter_program(audit: int, column: int, alone: int | None = None) -> bytes:
 
 
 def refuse(number: int, error: int = EPERM) -> list[bytes]:
-    """A call by its number, whatever its arguments."""
+    """Refuse a call by its number, for all arguments."""
     return [] if number == NONE else [instruction(JUMP_EQUAL, number, on_false=1), instruction(RETURN, REFUSE | error)]
 
 
 def refuse_if(number: int, argument: int, test: int, value: int, *, holds: bool = True) -> list[bytes]:
-    """A call where the test of the low word of an argument holds, or where it does not hold."""
+    """Refuse a call if the test of an argument's low word holds, or if it does not hold."""
     if number == NONE:
         return []
     return [

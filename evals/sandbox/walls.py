@@ -1,4 +1,4 @@
-"""The walls of the sandbox: namespaces, a root of its own, and no rights. Loaded by its path (`evals/sandbox/child.py`)."""
+"""The walls of the sandbox: namespaces, a separate root, and no rights. `child.py` loads this file by its path."""
 
 import ctypes
 import os
@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 JAIL = "/jail"
-"""The program's root lies below that of its namespace: the kernel gives no user namespace to who is behind a chroot."""
+"""The program's root is below that of its namespace: the kernel refuses user namespaces inside a chroot."""
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS, PR_CAPBSET_DROP = 1, 4, 38, 24
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
 MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
@@ -28,7 +28,7 @@ def mount(source: str, target: str, kind: str, flags: int, options: str = "") ->
 
 
 def enter_namespaces() -> None:
-    """This process's next children live elsewhere. Root needs no user namespace and leaves its user instead."""
+    """Put the next children of this process into new namespaces. Root needs no user namespace and leaves its user instead."""
     flags = os.CLONE_NEWNS | os.CLONE_NEWPID | os.CLONE_NEWNET | os.CLONE_NEWIPC | os.CLONE_NEWUTS
     uid, gid = os.getuid(), os.getgid()
     if uid == 0:
@@ -41,9 +41,9 @@ def enter_namespaces() -> None:
 
 
 def build_root(disk_mib: int, libraries: list[str]) -> None:
-    """A root in memory: the system's libraries, this Python and `libraries` read-only, a small `/tmp`, three devices."""
+    """Build a root in memory: the system's libraries, this Python and `libraries` read-only, a small `/tmp`, three devices."""
     mount("none", "/", "", MS_REC | MS_PRIVATE)
-    top = "/tmp"  # any folder that is there: what it covers is gone with the pivot
+    top = "/tmp"  # any folder that exists: the pivot hides what the mount covers
     root = top + JAIL
     folders = [Path(folder) for folder in dict.fromkeys((*SYSTEM_FOLDERS, os.path.realpath(sys.base_prefix), *libraries))]
     held = {str(folder): os.open(folder, os.O_PATH) for folder in folders if folder.is_dir() and not folder.is_symlink()}
@@ -52,7 +52,7 @@ def build_root(disk_mib: int, libraries: list[str]) -> None:
     mount("tmpfs", top, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,mode=755")
     for folder, descriptor in held.items():
         if any(folder.startswith(f"{other}/") for other in held):
-            continue  # it came with the other
+            continue  # it came with the other mount
         Path(root + folder).mkdir(parents=True, exist_ok=True)
         mount(f"/proc/self/fd/{descriptor}", root + folder, "", MS_BIND | MS_REC)
         locked = locked_flags(root + folder)
@@ -66,7 +66,7 @@ def build_root(disk_mib: int, libraries: list[str]) -> None:
     for folder in ("proc", "tmp"):
         Path(f"{root}/{folder}").mkdir()
     mount("proc", f"{root}/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
-    for file in ("keys", "key-users"):  # names of keys that the operator's user holds; a kernel without keyrings has neither
+    for file in ("keys", "key-users"):  # keys of the operator's user; a kernel without keyrings has neither file
         if Path(f"{root}/proc/{file}").exists():
             mount(f"/proc/self/fd/{devices['null']}", f"{root}/proc/{file}", "", MS_BIND)
     mount("tmpfs", f"{root}/tmp", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, f"size={disk_mib}m,nr_inodes=1k,mode=1777")
@@ -80,20 +80,20 @@ def build_root(disk_mib: int, libraries: list[str]) -> None:
 
 
 def locked_flags(folder: str) -> int:
-    """Flags of the mount below, which a namespace of another user may not take off again."""
+    """Return the flags of the mount below, which a namespace of another user may not remove."""
     flags = os.statvfs(folder).f_flag
     known = {os.ST_NOEXEC: MS_NOEXEC, os.ST_NOATIME: 1024, os.ST_NODIRATIME: 2048, os.ST_RELATIME: 1 << 21}
     return sum(mount_flag for theirs, mount_flag in known.items() if flags & theirs)
 
 
 def readable_places(libraries: list[str]) -> list[str]:
-    """What a program may read where it has no root of its own: libraries, this Python, two devices."""
+    """Return what a program may read without a root of its own: libraries, this Python, two devices."""
     places = (*SYSTEM_FOLDERS, os.path.realpath(sys.base_prefix), *libraries, "/dev/null", "/dev/urandom")
     return [place for place in places if Path(place).exists()]
 
 
 def give_up_rights(limits: dict, is_root: bool, user: int, *, has_root: bool = True) -> None:
-    """No capability can be had again, and every limit is as low as it will be. `has_root`: a root of its own was built."""
+    """Drop all capabilities for good and set every limit. `has_root`: a separate root was built."""
     if has_root:
         os.chroot(JAIL)
     os.chdir("/tmp" if has_root else "/")
@@ -107,11 +107,11 @@ def give_up_rights(limits: dict, is_root: bool, user: int, *, has_root: bool = T
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)
     check(libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")
     memory, disk = limits["memory_mib"] << 20, limits["disk_mib"] << 20
-    # The kernel looks at the hard limit first, with SIGKILL: a second above it the signal still says that it was time.
+    # The kernel checks the hard limit first, with SIGKILL. One second above the soft limit, SIGXCPU still names the cause.
     resource.setrlimit(resource.RLIMIT_CPU, (limits["cpu_seconds"], limits["cpu_seconds"] + 1))
     for kind, value in (
         (resource.RLIMIT_AS, memory),
-        *([(resource.RLIMIT_NPROC, limits["processes"])] if has_root else []),  # else it counts what others of our user run
+        *([(resource.RLIMIT_NPROC, limits["processes"])] if has_root else []),  # else it counts others of our user
         (resource.RLIMIT_NOFILE, limits["open_files"]),
         (resource.RLIMIT_FSIZE, disk if has_root else 0),
         (resource.RLIMIT_CORE, 0),
