@@ -24,7 +24,7 @@ OWNER_OF_GROUP = MappingProxyType(
         "broken": OPERATIONS,
     }
 )
-"""Every group that an asset may have; `broken` is there only while a declaration is disabled."""
+"""Every group that an asset may have. `broken` exists only while a declaration is disabled."""
 
 
 def owners(group: str) -> list[str]:

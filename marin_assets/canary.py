@@ -1,8 +1,8 @@
 """Canaries: one fixed run a day on one kind of hardware, and the verdict on it.
 
-A canary fails for one of two reasons that must be told apart: the loss left its recorded band (a *regression* of code
-or numerics), or the run could not finish (*infrastructure*). Low speed is a warning against the median of recent runs,
-never against one sample.
+A canary fails for one of two reasons, and its check names which: the loss left its recorded band (a *regression* of code or
+numerics), or the run could not finish (*infrastructure*). Low speed is a warning. It is compared with the median of recent
+runs, never with one sample.
 """
 
 import statistics
@@ -32,7 +32,7 @@ def canary_data(band: CanaryBand) -> tuple[Iterator[AssetTemplate], list[Node]]:
 
 
 def canary_training(band: CanaryBand) -> AssetTemplate:
-    """The day's training run."""
+    """Return the asset of the day's training run."""
     return AssetTemplate(
         example=_checkpoint(band, FIRST_DAY),
         node_at=lambda lab, day: _checkpoint(band, str(day)),
@@ -47,7 +47,7 @@ def canary_training(band: CanaryBand) -> AssetTemplate:
 
 
 def canary_asset(band: CanaryBand) -> dg.AssetsDefinition:
-    """The verdict of a day: loss inside the band (blocking), throughput near the recent median (warning)."""
+    """Return the verdict of a day: loss inside the band (blocking), throughput near the recent median (warning)."""
     key = dg.AssetKey(["canary", band.hardware])
 
     @dg.asset(
@@ -103,7 +103,7 @@ def loss_check(band: CanaryBand, loss_nats: float) -> dg.AssetCheckResult:
 
 
 def throughput_check(band: CanaryBand, speed: float, earlier: list[float]) -> dg.AssetCheckResult:
-    """Warn about low throughput, and only against a median of enough runs."""
+    """Warn about low throughput. It is judged only against a median of enough runs."""
     if len(earlier) < band.min_runs:
         description, passed = f"{len(earlier)} earlier runs, {band.min_runs} are needed for a median: not judged", True
     else:

@@ -23,7 +23,7 @@ GROUP = "comparisons"
 
 
 def gap_families(gaps: Sequence[Gap]) -> Iterator[AssetTemplate]:
-    """The perplexity gap of every declared pair."""
+    """Return the perplexity gap of every declared pair."""
     for gap in gaps:
         node = gap_node(gap)
         yield AssetTemplate(

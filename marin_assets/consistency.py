@@ -56,7 +56,7 @@ def reasons(unknown: Sequence[Unknown]) -> list[tuple[str, int]]:
 
 
 def expired_on(today: datetime.date) -> Callable[[LogEvent], bool]:
-    """Whether an event is of a ferry that is past its time to live."""
+    """Return whether an event is of a ferry that is past its time to live."""
     oldest = (today - datetime.timedelta(days=FERRY_TTL_DAYS)).isoformat()
     return lambda event: event.key[0] == FERRY_PREFIX and event.partition is not None and event.partition < oldest
 

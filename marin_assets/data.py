@@ -35,7 +35,7 @@ TRAJECTORIES = "Tokens and mask of the held-out conversations, for evaluations o
 
 
 def source_assets(used: tuple[str, ...]) -> Iterator[AssetTemplate]:
-    """What depends on a source alone: for every small source, and for the sources that a record uses."""
+    """Return the assets that depend on a source alone: of every small source, and of the sources that a record uses."""
     every = tuple(dict.fromkeys((*sorted(source.name for source in small_sources()), *used)))
     text = tuple(source for source in every if source_config(source).trainable)
     yield of_sources(data.raw, every)
@@ -44,7 +44,7 @@ def source_assets(used: tuple[str, ...]) -> Iterator[AssetTemplate]:
 
 
 def scope_assets(scope: Scope) -> Iterator[AssetTemplate]:
-    """Signatures, and the duplicates among the scope's sources."""
+    """Return the signatures, and the duplicates among the scope's sources."""
     text = tuple(sorted(source.name for source in small_sources() if source.trainable))
     signed = tuple(dict.fromkeys((*text, *scope.sources))) if scope.minhash == DEFAULT_PRESET else scope.sources
     yield of_sources(partial(data.minhash, scope), signed)
@@ -52,7 +52,7 @@ def scope_assets(scope: Scope) -> Iterator[AssetTemplate]:
 
 
 def decontamination_assets(of: Decontamination, marked: tuple[str, ...]) -> Iterator[AssetTemplate]:
-    """The suites, their index, and the marks of some sources."""
+    """Return the suites, their index, and the marks of some sources."""
     yield from suite_assets(of.suites)
     yield of_all(data.contamination_index(of))
     yield of_sources(partial(data.contamination, of), marked)
@@ -65,7 +65,7 @@ def suite_assets(suites: tuple[Suite, ...]) -> Iterator[AssetTemplate]:
 
 
 def corpus_assets(of: Corpus) -> Iterator[AssetTemplate]:
-    """The corpus and all that it is made from."""
+    """Return the corpus and all that it is made from."""
     yield from source_assets((*of.sources, *(of.scorer.sources if of.scorer else ())))
     yield from scope_assets(of.scope)
     yield from decontamination_assets(of.decontamination, of.sources)
@@ -82,7 +82,7 @@ def corpus_assets(of: Corpus) -> Iterator[AssetTemplate]:
 
 
 def token_assets(of: Tokens) -> Iterator[AssetTemplate]:
-    """The corpus, the tokenizer if it is trained here, and the caches."""
+    """Return the corpus, the tokenizer if it is trained here, and the caches."""
     yield from corpus_assets(of.corpus)
     if not isinstance(of.tokenizer, PublishedModel):
         yield of_all(data.tokenizer(of))
@@ -92,12 +92,12 @@ def token_assets(of: Tokens) -> Iterator[AssetTemplate]:
 
 
 def card_assets(of: Tokens) -> Iterator[AssetTemplate]:
-    """A card of every source: it shows one corpus and one token cache."""
+    """Return a card for every source: it shows one corpus and one token cache."""
     yield of_sources(partial(data.card, of), of.sources)
 
 
 def mix_assets(run: Run) -> Iterator[AssetTemplate]:
-    """All data that a run trains on, placed canonically."""
+    """Return all data that a run trains on, placed canonically."""
     yield from token_assets(run.tokens)
     made = of_all(mixture(run))
     reasons = "; ".join(f"{source}: {reason}" for source, reason in run.scope.left_out)
@@ -105,7 +105,7 @@ def mix_assets(run: Run) -> Iterator[AssetTemplate]:
 
 
 def evaluation_assets(run: Run) -> Iterator[AssetTemplate]:
-    """The policy of a run's checkpoints, its suites and its examples."""
+    """Return the policy of a run's checkpoints, its suites and its examples."""
     yield from suite_assets(run.evaluation.suites)
     for made in suite_assets(run.evaluation.shots):
         yield replace(made, description=SHOTS) if made.example.stage is SUITE else made
@@ -113,7 +113,7 @@ def evaluation_assets(run: Run) -> Iterator[AssetTemplate]:
 
 
 def policy_assets(of: Corpus) -> Iterator[AssetTemplate]:
-    """Contamination of a corpus's sources by the published policies, to compare with its own."""
+    """Return a corpus's contamination by the published policies, to compare with its own policy."""
     cleaned = of.decontamination
     for name, published in published_policies().items():
         index = of_all(data.named_contamination_index(cleaned, name))
@@ -125,12 +125,12 @@ def policy_assets(of: Corpus) -> Iterator[AssetTemplate]:
 
 
 def of_sources(node: Callable[[str], Node], names: tuple[str, ...]) -> AssetTemplate:
-    """A canonical asset with the source as partition."""
+    """Return a canonical asset with the source as partition."""
     return _template(node(names[0]), lambda source: node(str(source)), sources(names))
 
 
 def of_all(node: Node) -> AssetTemplate:
-    """A canonical asset without partitions."""
+    """Return a canonical asset without partitions."""
     return _template(node, lambda partition: node, None)
 
 
@@ -177,9 +177,9 @@ def daily_assets(
     days: dg.PartitionsDefinition,
     roster: tuple[str, ...],
 ) -> Iterator[AssetTemplate]:
-    """The data assets of a ferry: the source in the key, the day as partition.
+    """Return the data assets of a ferry: the source in the key, the day as partition.
 
-    `example` names every source that some day may use; `run_at` reads the day's roster, which has the key `roster`.
+    `example` names every source that some day may use. `run_at` reads the day's roster, whose key is `roster`.
     """
 
     def at_source(node: _OfSource, source: str) -> Callable[[Lab, str | None], Node | Skipped]:

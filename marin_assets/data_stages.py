@@ -35,7 +35,7 @@ TOKENS_VALID = Invariant(
 )
 _CHECKS = (ROWS, FILES, DOCUMENTS, ATTRIBUTES, CLEARED_ITEMS, REMOVAL_RATES, CORPUS_VALID, TOKENS_VALID)
 CHECKS: Mapping[str, Invariant] = MappingProxyType({check.name: check for check in _CHECKS})
-"""Name -> check. A name that a stage gives and this table lacks is a KeyError when the graph loads."""
+"""Name -> check. If a stage names a check that this table lacks, loading the graph raises KeyError."""
 
 
 @dataclass(frozen=True)
@@ -71,5 +71,5 @@ _VIEWS: Mapping[str, View] = MappingProxyType(
 
 
 def view_of(stage: str) -> View:
-    """The view of a stage's assets. A stage without a row is shown as an attribute table of documents."""
+    """Return the view of a stage's assets. A stage without a row is shown as an attribute table of documents."""
     return _VIEWS.get(stage, _ATTRIBUTES)

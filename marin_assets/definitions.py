@@ -83,7 +83,7 @@ def tabled(declared: Declarations) -> tuple[AssetTable, Declarations]:
 
 
 def _of_run(run: Run) -> tuple[Iterator[AssetTemplate], list]:
-    """All assets of a run, and the nodes whose ancestors must be among them."""
+    """Return all assets of a run, and the nodes whose ancestors must be among them."""
     models = {model.name: model for model in (run.start, run.tokens.tokenizer) if isinstance(model, PublishedModel)}
     templates = (*run_templates(run), *forecast_templates(run))
     of_models = (asset for model in models.values() for asset in model_assets(model, run))
@@ -92,13 +92,13 @@ def _of_run(run: Run) -> tuple[Iterator[AssetTemplate], list]:
 
 
 def _of_sweep(sweep: Sweep) -> tuple[Iterator[AssetTemplate], list]:
-    """All assets of a sweep, and the nodes whose ancestors must be among them."""
+    """Return all assets of a sweep, and the nodes whose ancestors must be among them."""
     laws = tuple(law_templates(sweep))
     return chain(sweep_data(sweep), sweep_templates(sweep), laws), [template.example for template in laws]
 
 
 def _add_cards(table: AssetTable, runs: Sequence[Run]) -> None:
-    """Cards of every corpus that is trained on. A card shows one token cache: that of a trained tokenizer, if there is one."""
+    """Add cards of every corpus that is trained on. A card shows one token cache: that of a trained tokenizer, if there is one."""
     by_corpus = {}
     for run in sorted(runs, key=lambda run: isinstance(run.tokens.tokenizer, PublishedModel)):
         by_corpus.setdefault(run.corpus.name, run.tokens)
@@ -111,7 +111,7 @@ type LabOrResource = LabResource | dg.ResourceDefinition
 
 
 def build_defs(lab: LabOrResource, *, ferry: Ferry, declared: Declarations) -> dg.Definitions:
-    """Assets, jobs, schedules and sensors over a lab: `ferry` sails daily, and every declaration has its assets."""
+    """Assemble assets, jobs, schedules and sensors over a lab: `ferry` runs daily, and every declaration has its assets."""
     table, declared = tabled(declared)
     names = [campaigns.FERRY, *(band.campaign for band in bands())]
     sail, rates, board = campaigns.ferry_job(), campaigns.pass_rate_job(names), campaigns.leaderboard_job()
@@ -162,7 +162,7 @@ def build_defs(lab: LabOrResource, *, ferry: Ferry, declared: Declarations) -> d
 
 
 def broken_spec(broken: Broken) -> dg.AssetSpec:
-    """An entry of the group `broken`, so that the UI lists what a mistake has disabled."""
+    """Return an entry of the group `broken`, so that the UI lists what a mistake has disabled."""
     return dg.AssetSpec(
         key=["broken", broken.name],
         group_name="broken",
@@ -174,18 +174,18 @@ def broken_spec(broken: Broken) -> dg.AssetSpec:
 
 
 def results_of(templates: Sequence[AssetTemplate]) -> list[dg.AssetKey]:
-    """The assets that hold results of evaluations, those of ferries apart, which expire."""
+    """Return the assets that hold results of evaluations, without those of ferries, which expire."""
     keys = [each.example.key for each in templates if each.example.stage is EVAL_RESULT and each.example.key[0] != "ferry"]
     return [dg.AssetKey(list(key)) for key in keys]
 
 
 def declared_defs(lab: LabOrResource) -> dg.Definitions:
-    """All that the lab declares today, over a lab."""
+    """Assemble all that the lab declares today, over a lab."""
     return build_defs(lab, ferry=smoke_ferry(), declared=declarations())
 
 
 def declared_templates() -> Iterator[AssetTemplate]:
-    """Every asset that is an artifact, of what is declared today."""
+    """Return the template of every asset that is an artifact, of what is declared today."""
     table, _ = tabled(declarations())
     yield from table
     yield from (canary_training(band) for band in bands())

@@ -29,7 +29,7 @@ _NUMBERS = ("rows_in", "rows_out", "bytes_in", "bytes_out", "tokens_in", "tokens
 
 
 def describe(built: Built) -> dict[str, dg.MetadataValue]:
-    """Return Dagster metadata of an artifact, in the order in which a reader wants it."""
+    """Return Dagster metadata of an artifact, in the order in which a reader needs it."""
     metadata: dict[str, dg.MetadataValue] = {"reused": dg.MetadataValue.bool(built.reused)}
     if built.drift is not None:
         metadata["code_drift" if built.drifted else "code_verified"] = dg.MetadataValue.text(str(built.drift))
@@ -46,15 +46,13 @@ def _launched(launched: LaunchRecord) -> dict[str, dg.MetadataValue]:
 
 
 def provenance(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    """Return where an artifact is, and from what its manifest says it was made."""
+    """Return where an artifact is, and which inputs its manifest names."""
     inputs = [ref.identity() | {"address": ref.address} for ref in artifact.spec.inputs]
     return {"artifact": dg.MetadataValue.path(artifact.uri), INPUTS: dg.MetadataValue.json(inputs)}
 
 
 def identity_tags(artifact: Artifact) -> dict[str, str]:
-    """Return tags that say which artifact an event means and what its manifest was like (a tag has no room for an
-    address).
-    """
+    """Return tags that name the artifact of an event and the state of its manifest (a tag has no room for an address)."""
     digest = manifest_digest(artifact.store, artifact.spec.address)
     return {VERSION_TAG: artifact.spec.version, MANIFEST_TAG: digest}
 
@@ -137,7 +135,7 @@ def _source(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 
 
 def training_numbers(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    """Step, loss, tokens and speed of a checkpoint."""
+    """Return step, loss, tokens and speed of a checkpoint."""
     checkpoint, throughput = artifact.manifest.extra["checkpoint"], artifact.manifest.extra["throughput"]
     compute = checkpoint.get("compute")  # Checkpoints from before 2026-11-22 do not record it.
     return {

@@ -29,7 +29,7 @@ def scores(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 
 
 def trial_result(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    """Scores as numbers that plot over trials, and whether the trial diverged."""
+    """Return scores as numbers that plot over trials, and whether the trial diverged."""
     result = artifact.manifest.extra["result"]
     shown: dict[str, dg.MetadataValue] = {
         f"{s['task']}/{s['metric']}": dg.MetadataValue.float(float(s["value"])) for s in result["scores"]

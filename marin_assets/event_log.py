@@ -26,7 +26,7 @@ INPUTS = "inputs"
 STAGE_METADATA = "marin/stage"
 """Metadata on the definition of every asset whose materializations are artifacts."""
 LEFT_OUT = "left-out"
-"""Data version of a partition that has no artifact on purpose."""
+"""Data version of a partition that intentionally has no artifact."""
 PAGE = 500
 
 

@@ -31,7 +31,7 @@ type Yielded = dg.MaterializeResult | dg.AssetCheckResult
 
 @dataclass(frozen=True)
 class Skipped:
-    """Why a partition has no artifact on purpose (a source that the day's roster does not name)."""
+    """The reason why a partition intentionally has no artifact (a source that the day's roster does not name)."""
 
     reason: str
 
@@ -49,8 +49,7 @@ class Invariant:
 class WarningCheck:
     """An advisory check: a name, what it promises, and the function that returns a severity and a reason.
 
-    It is a finding about what the artifact describes (a checkpoint that read benchmark items), so it leaves no verdict
-    on the artifact itself.
+    It is about what the artifact describes (a checkpoint that read benchmark items), so it leaves no verdict on the artifact.
     """
 
     name: str
@@ -77,22 +76,22 @@ class AssetTemplate:
     """Partition mappings that do not follow from the example (a step-by-task asset on its step)."""
 
     builds_inputs: tuple[str, ...] = ()
-    """Inputs that are made too, with what is missing above them, each reported as materialized by the same run: a
-    canary's fixed data, the items and the policy of an evaluation that a sensor requests (no checkpoint, because a
-    request must not train).
+    """Inputs that the same run makes too, with what is missing above them; each is reported as materialized. Examples: a
+    canary's fixed data, and the items and policy of an evaluation that a sensor requests. A checkpoint is never among them,
+    because a request must not train.
     """
 
     node: Callable[[str | None], Node] | None = None
-    """The node of a partition if no store decides it: `marin_assets/table.py` compares the ancestors of runs with it."""
+    """The node of a partition if no store decides it. `marin_assets/table.py` compares the ancestors of runs with it."""
 
     is_external: bool = False
     """Whether another asset's job makes it and a sensor reports it, as with the checkpoints of a run."""
 
     freshness: dg.FreshnessPolicy | None = None
-    """By when it should have been made again; None: it has no day."""
+    """Deadline by which it should have been made again; None: no deadline."""
 
     after: tuple[tuple[str, ...], ...] = ()
-    """Keys that must exist first although they are no input of the example (the roster, the offline items)."""
+    """Keys that must exist first although they are not inputs of the example (the roster, the offline items)."""
 
     def partitions(self) -> list[str]:
         """Return its partition keys; none for an asset without partitions."""
@@ -100,7 +99,7 @@ class AssetTemplate:
 
 
 def asset_of(family: AssetTemplate) -> dg.AssetsDefinition | dg.AssetSpec:
-    """The Dagster asset of a template, or the spec of one that is only reported."""
+    """Return the Dagster asset of a template, or the spec of one that is only reported."""
     return _external(family) if family.is_external else family_asset(family)
 
 
@@ -120,7 +119,7 @@ def _external(family: AssetTemplate) -> dg.AssetSpec:
 
 
 def family_asset(family: AssetTemplate) -> dg.AssetsDefinition:
-    """The Dagster asset of a template."""
+    """Return the Dagster asset of a template."""
     key = dg.AssetKey(list(family.example.key))
     stage = family.example.stage
 
@@ -219,7 +218,7 @@ def _summary(built: Built) -> str:
 
 
 def checked(invariant: Invariant, artifact: Artifact, run_id: str) -> dg.AssetCheckResult:
-    """Check a promise, and record the verdict: a blocking check stops only its own run."""
+    """Check a promise and record the verdict, because a blocking check stops only its own run."""
     violations = list(invariant.violations(artifact))
     record_check(artifact, invariant.name, violations, f"Dagster run {run_id}")
     return dg.AssetCheckResult(

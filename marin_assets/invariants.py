@@ -80,14 +80,14 @@ def judge_termination(canary: Artifact) -> tuple[Literal["passed", "warn", "erro
 
 
 def router_judgement(artifact: Artifact) -> tuple[Literal["passed", "warn", "error"], str]:
-    """Whether the experts of a run share its last tokens (`trainer.router_table`)."""
+    """Return whether the experts of a run share its last tokens (`trainer.router_table`)."""
     per_token = artifact.spec.config["run"]["model"]["router"]["per_token"]
     bad = unbalanced(balance_of(pl.read_parquet(artifact.file(FILE)), per_token))
     return ("warn", "; ".join(bad[:5])) if bad else ("passed", "every expert has its share of the last tokens")
 
 
 LEAST_LACK_OF_FIT = 0.01
-"""A form that repeats reject more clearly than this hardly weighs in a forecast, so its convergence does not matter."""
+"""A form that repeats reject more clearly than this has almost no weight in a forecast, so its convergence does not matter."""
 
 
 def forms_converged(fit: Artifact) -> list[str]:
@@ -97,7 +97,7 @@ def forms_converged(fit: Artifact) -> list[str]:
 
 
 def forms_agree(fit: Artifact) -> tuple[Literal["passed", "warn", "error"], str]:
-    """Warn where forms that fit differ by more than half the width of the 90 % interval: the form then decides."""
+    """Warn if forms that fit differ by more than half the width of the 90 % interval: then the choice of form decides."""
     ahead = fit.manifest.extra["fit"]["ahead"]
     apart = [each for each in ahead if 2 * each["disagreement"] > each["high"] - each["low"]]
     if apart:

@@ -1,4 +1,4 @@
-"""What is made over a sweep (its table, its law) and over a forecast run (forecast, result, verdict), as assets."""
+"""Assets over a sweep (its table, its law) and over a forecast run (forecast, result, verdict)."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -25,7 +25,7 @@ AGREE = WarningCheck("forms_agree", "at larger budgets the forms agree within th
 
 
 def law_templates(sweep: Sweep) -> Iterator[AssetTemplate]:
-    """The table of a sweep, and its law if it declares one."""
+    """Return the table of a sweep, and its law if it declares one."""
     every = {result(sweep.trials[0]).key: dg.AllPartitionMapping()}
     rows = _one(
         table(sweep), lambda lab: table_now(lab.store, sweep), SWEEPS,
@@ -44,7 +44,7 @@ def law_templates(sweep: Sweep) -> Iterator[AssetTemplate]:
 
 
 def forecast_templates(run: Run) -> Iterator[AssetTemplate]:
-    """The forecast of a run, the result that it is judged by, and the verdict; none for a run without a forecast."""
+    """Return the forecast of a run, the result that judges it, and the verdict; none for a run without a forecast."""
     of = forecast_of(run)
     if of is None:
         return
@@ -71,7 +71,7 @@ def _one(node: Node, at: Callable[[Lab], Node], group: str, description: str, ki
 
 
 def verdicts_asset(runs: tuple[Run, ...]) -> dg.AssetsDefinition:
-    """All verdicts of the store on one page, also those of forecasts that are declared no more."""
+    """Return the page of all verdicts of the store, including those of forecasts that are no longer declared."""
     key = dg.AssetKey(list(KEY))
     verdicts = [dg.AssetKey(list(verdict(of, run).key)) for run in runs if (of := forecast_of(run)) is not None]
 

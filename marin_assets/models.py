@@ -55,7 +55,7 @@ def model_assets(model: PublishedModel, run: Run) -> Iterator[AssetTemplate]:
 def _of_model(
     node: Node, description: str, promise: Invariant, kinds: tuple[str, ...] = ("safetensors", "huggingface")
 ) -> AssetTemplate:
-    """A single asset that follows from the model alone."""
+    """Return a single asset that depends on the model alone."""
     return AssetTemplate(
         example=node,
         node_at=lambda lab, partition: node,

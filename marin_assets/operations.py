@@ -26,7 +26,7 @@ MIN_PASS_RATE = 0.9
 
 
 def pass_rate_asset(campaign: str) -> dg.AssetsDefinition:
-    """Pass-rate history of a campaign (`ferry`, `canary_<hardware>`), with the check that it is at least 90 %."""
+    """Return the pass-rate history of a campaign (`ferry`, `canary_<hardware>`), with the check that it is at least 90 %."""
     key = dg.AssetKey(["operations", f"{campaign}_pass_rate"])
 
     @dg.asset(
@@ -93,7 +93,7 @@ def delete_expired(store: Store, today: str, ttl_days: int = FERRY_TTL_DAYS) -> 
 
 
 def ferry_expiry_asset() -> dg.AssetsDefinition:
-    """An asset whose materialization deletes expired artifacts; its metadata lists them."""
+    """Return an asset whose materialization deletes expired artifacts; its metadata lists them."""
 
     @dg.asset(
         key=["operations", "ferry_expiry"],
@@ -113,7 +113,7 @@ def ferry_expiry_asset() -> dg.AssetsDefinition:
 
 
 def lineage_consistency_asset(graph: Callable[[], BaseAssetGraph]) -> dg.AssetsDefinition:
-    """The daily comparison of the three sources; `graph` gives the whole graph, this asset included."""
+    """Return the daily comparison of the three sources. `graph` returns the whole graph, including this asset."""
     key = dg.AssetKey(["operations", "lineage_consistency"])
     check = "witnesses_agree"
 

@@ -10,7 +10,7 @@ DPI = 80
 
 
 def drops_png(drops: Mapping[str, int], title: str, path: Path) -> None:
-    """Horizontal bars: dropped documents by reason, largest on top."""
+    """Draw horizontal bars: dropped documents by reason, largest on top."""
     rows = sorted(drops.items(), key=lambda item: item[1])[-12:]
     figure = new_figure(6, 0.8 + 0.32 * len(rows))
     axes = figure.add_subplot()

@@ -1,4 +1,4 @@
-"""What the lab declares of a store, as roots that a purge keeps (`operations.storage.protect`)."""
+"""What the lab declares in a store, as roots that a purge keeps (`operations.storage.protect`)."""
 
 import datetime
 
@@ -8,13 +8,13 @@ from marin_assets.definitions import tabled
 from recipes.lab import Declarations
 
 CANARY_DAYS = 30
-"""Canaries of this many days are kept: bands and medians rest on them."""
+"""Canaries of this many days are kept, because bands and medians are computed from them."""
 
 
 def declared_artifacts(store: Store, declared: Declarations, now: datetime.datetime) -> dict[str, str]:
     """Return address -> why of the artifacts of all declared nodes, and of recent canaries.
 
-    Raises: ValueError if a declaration is broken: nobody knows what it means to keep.
+    Raises: ValueError if a declaration is broken, because it is unknown which artifacts it needs.
     """
     table, sound = tabled(declared)
     if sound.broken:

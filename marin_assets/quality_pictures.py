@@ -12,7 +12,7 @@ COLOURS = ("#2b3a55", "#d1495b", "#edae49", "#66a182", "#8d96a3")
 
 
 def rule_sets_png(drops: Mapping[str, Mapping[str, int]], documents: int, title: str, path: Path) -> None:
-    """Horizontal bars: the share of documents that each rule is the first of its set to drop, one colour a set."""
+    """Draw horizontal bars: the share of documents that each rule is the first of its set to drop, one colour a set."""
     rows = [
         (name, reason, 100 * count / max(1, documents)) for name, reasons in drops.items() for reason, count in reasons.items()
     ]
@@ -30,7 +30,7 @@ def rule_sets_png(drops: Mapping[str, Mapping[str, int]], documents: int, title:
 
 
 def reliability_png(table: Sequence[Mapping[str, Any]], title: str, path: Path) -> None:
-    """Predicted against actual share of good seeds; a calibrated scorer lies on the diagonal."""
+    """Draw predicted against actual share of good seeds; a calibrated scorer is on the diagonal."""
     figure = new_figure(4.4, 4.0)
     axes = figure.add_subplot()
     axes.plot([0, 1], [0, 1], color="#8d96a3", linewidth=1, linestyle="--", label="calibrated")
@@ -47,7 +47,7 @@ def reliability_png(table: Sequence[Mapping[str, Any]], title: str, path: Path) 
 
 
 def deciles_png(deciles: Sequence[Mapping[str, Any]], title: str, path: Path) -> None:
-    """Range and mean of the scores of each decile."""
+    """Draw range and mean of the scores of each decile."""
     figure = new_figure(6, 2.6)
     axes = figure.add_subplot()
     places = [row["decile"] for row in deciles]

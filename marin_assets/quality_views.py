@@ -62,7 +62,7 @@ def cutoffs(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 
 
 def card(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    """Return the card itself, its pictures, and the page to open."""
+    """Return the card itself, its pictures, and the path of its page."""
     folder = artifact.folder()
     words = re.sub(r"!\[[^]]*\]\([^)]*\)\n*", "", (folder / "card.md").read_text())
     return {

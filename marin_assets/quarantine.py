@@ -48,7 +48,7 @@ def quarantine_metadata(error: IncompleteError) -> Mapping[str, dg.MetadataValue
 
 
 def quarantine_table(failures: Sequence[ShardFailure]) -> dg.MetadataValue:
-    """One row for each shard, with the command that runs it alone."""
+    """Return one row for each shard, with the command that runs it alone."""
     rows = [
         {
             "shard": failure.name,

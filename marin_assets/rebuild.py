@@ -1,9 +1,9 @@
 """Make Dagster's event log again from manifests: for a lost database, or a bucket that another machine filled.
 
 It reports one runless event for each artifact (key, partition, data version, numbers, inputs, when it was made), what a
-finished ferry left out, and the verdicts. It cannot restore runs and their logs, pictures, checks that passed (they
-leave no verdict), code versions, and Dagster's input pointers, which only a run records. The as-of walk says "unknown"
-there, and the inputs of the manifest in each event's metadata are compared instead.
+finished ferry left out, and the verdicts. It cannot restore runs and their logs, pictures, checks that passed (they leave no
+verdict), code versions, and Dagster's input pointers, which only a run records. So the as-of walk reports "unknown" for these
+events, and the inputs of the manifest in each event's metadata are compared instead.
 """
 
 import datetime

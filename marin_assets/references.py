@@ -1,4 +1,4 @@
-"""What the definition of an asset says beside its edges: the code that makes it, and how fresh it should be."""
+"""Metadata of an asset's definition beside its edges: the code that makes it, and how fresh it should be."""
 
 import datetime
 import inspect
@@ -12,13 +12,13 @@ import dagster as dg
 from lineage.stage import Stage
 
 FERRY_DEADLINE = "0 12 * * *"
-"""The ferry starts at 06:30 UTC and must be over by noon."""
+"""The ferry starts at 06:30 UTC and must end before noon."""
 DAY = datetime.timedelta(days=1)
 
 
 @cache
 def code_reference(function: Callable[..., Any]) -> dg.CodeReferencesMetadataValue:
-    """Return what ties an asset's page to the function that makes it. It is beta in Dagster, which warns of each."""
+    """Return the metadata that ties an asset's page to the function that makes it. Dagster warns that it is beta."""
     code = inspect.unwrap(function).__code__
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*is currently in beta")
@@ -34,10 +34,10 @@ def stage_references(stage: Stage) -> dict[str, dg.CodeReferencesMetadataValue]:
 
 
 def every_day(deadline: str = FERRY_DEADLINE) -> dg.FreshnessPolicy:
-    """Return the policy of what is made once a day, by a deadline (cron, UTC). It judges the asset, not each day."""
+    """Return the freshness policy of what is made once a day, by a deadline (cron, UTC). It judges the asset, not each day."""
     return dg.FreshnessPolicy.cron(deadline_cron=deadline, lower_bound_delta=DAY - datetime.timedelta(hours=1))
 
 
 def within(days: int) -> dg.FreshnessPolicy:
-    """Return the policy of what must have been made in the last days."""
+    """Return the freshness policy of what must have been made in the last days."""
     return dg.FreshnessPolicy.time_window(fail_window=days * DAY)

@@ -1,8 +1,8 @@
 """A declared run as assets: the run itself, its checkpoints as they appear, and the evaluations of each.
 
-`runs/<run>/training` launches (or resumes) the training job. Checkpoints are external assets with a partition for each
-step that the run keeps. The job commits them and a sensor reports them (sensors/checkpoints.py), so neither depends on
-the other being alive.
+`runs/<run>/training` launches (or resumes) the training job. Checkpoints are external assets with a partition for each step
+that the run keeps. The job commits them and a sensor reports them (sensors/checkpoints.py), so the job and Dagster do not
+depend on each other being alive.
 """
 
 import warnings
@@ -42,7 +42,7 @@ LOSS = Invariant("loss_finite_and_bounded", "the loss is finite and below that o
 ROUTER = WarningCheck("router_balanced", "no expert has too many or too few tokens in the last 65,536", router_judgement)
 SCORES = Invariant("scores_finite", "every score lies in its interval and is finite", score_violations)
 EVAL_MATERIAL = ("suites", "shots", "policy", "trajectories")
-"""Inputs of an evaluation that it makes where they are missing."""
+"""Inputs of an evaluation that it makes if they are missing."""
 SCORED_ITEMS = "Scores of every benchmark item that a source holds, and of clean items beside them, for the audit."
 AUDITED = Invariant("audit_present", "the audit covers every task of the suite and has a verdict", audit_violations)
 
@@ -58,7 +58,7 @@ CLEAN = WarningCheck("not_contaminated", "training has read no benchmark item", 
 
 
 class LaunchRefusedError(GateError):
-    """A launch was refused: first the one command that makes what is missing, then the missing artifacts in one line."""
+    """A launch was refused. The message has the command that makes what is missing, then the missing artifacts."""
 
     def __init__(self, refusal: GateError, key: dg.AssetKey) -> None:
         missing = [finding for finding in refusal.findings if finding.problem == "missing"]
@@ -73,7 +73,7 @@ class LaunchRefusedError(GateError):
 
 
 class TrainingConfig(dg.Config):
-    """How this launch runs, in place of the declared settings; no part of its identity. Empty: as declared."""
+    """Settings of this launch that replace the declared ones; not part of its identity. Empty: as declared."""
 
     mesh: str = Field("", description="Devices by axis, like data=4,tensor=2")
     trackers: list[str] = Field([], description="tensorboard, wandb")
@@ -89,12 +89,12 @@ class TrainingConfig(dg.Config):
 
 
 def run_assets(run: Run) -> list[dg.AssetsDefinition | dg.AssetSpec]:
-    """Training, checkpoints, evaluation and audit of a run."""
+    """Return training, checkpoints, evaluation and audit of a run."""
     return [training_asset(run), *(asset_of(template) for template in run_templates(run))]
 
 
 def run_templates(run: Run) -> tuple[AssetTemplate, ...]:
-    """The checkpoints of a run, and what is made of each."""
+    """Return the checkpoints of a run, and what is made of each."""
     templates = (checkpoints, hf_models, export_canaries, eval_results, scored_items, audits)
     return tuple(template(run) for template in templates)
 
@@ -104,7 +104,7 @@ def training_key(run: Run) -> dg.AssetKey:
 
 
 def saved_partitions(run: Run) -> list[str]:
-    """Partition keys of the steps that a run keeps."""
+    """Return the partition keys of the steps that a run keeps."""
     return [step_partition(step) for step in run.spec.saved_steps()]
 
 
@@ -114,7 +114,7 @@ def _kept(spec: RunSpec) -> str:
 
 
 def training_asset(run: Run) -> dg.AssetsDefinition:
-    """Launches the run, which commits its checkpoints by itself; resumes at the last one after a kill."""
+    """Return the asset that launches the run. The run commits its checkpoints and resumes at the last one after a kill."""
     final = checkpoint(run, run.spec.num_steps)
     advisories = (ROUTER,) if isinstance(run.spec.model, MoeConfig) else ()
 
@@ -152,7 +152,7 @@ def training_asset(run: Run) -> dg.AssetsDefinition:
 
 
 def checkpoints(run: Run) -> AssetTemplate:
-    """The checkpoints: external, one partition for each step that the run keeps."""
+    """Return the checkpoints as external assets, one partition for each step that the run keeps."""
     made = _step_template(
         run,
         checkpoint,
@@ -163,7 +163,7 @@ def checkpoints(run: Run) -> AssetTemplate:
 
 
 def eval_results(run: Run) -> AssetTemplate:
-    """Scores of one task at one saved step."""
+    """Return the scores of one task at one saved step."""
     tasks = {task.name: task for task in eval_tasks(run)}
 
     def node(partition: str | None) -> Node:
@@ -197,23 +197,23 @@ def _step_of_both() -> dg.PartitionMapping:
 
 
 def hf_models(run: Run) -> AssetTemplate:
-    """Hugging Face's form of one saved step."""
+    """Return Hugging Face's form of one saved step."""
     description = "The checkpoint as transformers opens it: safetensors, configs with the right end-of-text ids, tokenizer."
     return _step_template(run, hf_model, description, {"safetensors", "huggingface"}, FILES)
 
 
 def export_canaries(run: Run) -> AssetTemplate:
-    """What the export of one saved step writes."""
+    """Return what the export of one saved step writes."""
     return replace(_step_template(run, export_canary, CANARY, {"jax", "huggingface"}, SPECIALS), advisories=(TERMINATES,))
 
 
 def scored_items(run: Run) -> AssetTemplate:
-    """Scores of the items that the corpora hold, at one saved step."""
+    """Return the scores of the items that the corpora hold, at one saved step."""
     return _step_template(run, contamination_scores, SCORED_ITEMS, {"jax", "parquet"}, ROWS)
 
 
 def audits(run: Run) -> AssetTemplate:
-    """Contamination audit of one saved step."""
+    """Return the contamination audit of one saved step."""
     description = "Which benchmark items the corpus held, before and after, which steps saw them, and what it changed."
     return replace(_step_template(run, audit, description, {"parquet"}, AUDITED), advisories=(CLEAN,))
 
@@ -221,7 +221,7 @@ def audits(run: Run) -> AssetTemplate:
 def _step_template(
     run: Run, node: Callable[[Run, int], Node], description: str, kinds: set[str], *invariants: Invariant
 ) -> AssetTemplate:
-    """What a run has one of for every saved step."""
+    """Return the template of an asset that a run has once for every saved step."""
 
     def at(partition: str | None) -> Node:
         return node(run, parse_step_partition(str(partition)))
@@ -240,5 +240,5 @@ def _step_template(
 
 
 def eval_node(run: Run, step: int, task: TaskSpec) -> Node:
-    """Scores of one task at one step."""
+    """Return the node of the scores of one task at one step."""
     return eval_result(run, step, (task,), partition=f"{step_partition(step)}|{task.name}")

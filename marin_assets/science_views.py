@@ -9,14 +9,14 @@ BIGGEST_BUDGETS = ("budget", "parameters", "tokens", "point", "low", "high", "di
 
 
 def table(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    """How many trials there are, and which diverged or are missing."""
+    """Return how many trials there are, and which diverged or are missing."""
     sweep = artifact.manifest.extra["sweep"]
     shown = {name: dg.MetadataValue.text(", ".join(sweep[name]) or "none") for name in ("diverged", "missing")}
     return {"trials": dg.MetadataValue.int(sweep["trials"]), **shown}
 
 
 def law(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    """Disagreement of the forms first, then noise, forms, minima and what lies ahead."""
+    """Return the disagreement of the forms first, then noise, forms, minima and predictions at larger budgets."""
     fit = artifact.manifest.extra["fit"]
     ahead = fit["ahead"]
     forms = [
@@ -40,13 +40,13 @@ def law(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 
 
 def law_picture(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    """The isoflop curves, and the page."""
+    """Return the isoflop curves, and the page."""
     page = dg.MetadataValue.path(str(artifact.file("law.md")))
     return {"isoflop_curves": inline(artifact.file("law.png").read_bytes()), "page": page}
 
 
 def forecast(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    """The point and intervals, and what they are bound to."""
+    """Return the point and intervals, and what the forecast is bound to."""
     facts = artifact.manifest.extra["forecast"]
     rows = [{"level": level, "low": low, "high": high} for level, (low, high) in facts["intervals"].items()]
     metric = facts["metric"]
@@ -61,7 +61,7 @@ def forecast(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 
 
 def verdict(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    """The outcome, and the error in three units."""
+    """Return the outcome, and the error in three units."""
     facts = artifact.manifest.extra["verdict"]
     numbers = {
         name: dg.MetadataValue.float(facts[name])
@@ -72,7 +72,7 @@ def verdict(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 
 
 def verdicts(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    """How many forecasts were hit, missed and void, and the page."""
+    """Return how many forecasts were hit, missed and void, and the page."""
     facts = artifact.manifest.extra["verdicts"]
     counts = {name: dg.MetadataValue.int(count) for name, count in sorted(facts["outcomes"].items())}
     columns = ("verdict", "outcome", "measured", "error", "sigmas", "half_widths", "why")

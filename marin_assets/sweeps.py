@@ -26,7 +26,7 @@ SHOWN_FAILURES = 5
 
 
 def sweep_data(sweep: Sweep) -> Iterator[AssetTemplate]:
-    """The data that the trials read; trials over one mix share it."""
+    """Return the data that the trials read; trials over one mix share it."""
     seen = set()
     for run in sweep.trials:
         if (run.data, run.batches) not in seen:
@@ -35,7 +35,7 @@ def sweep_data(sweep: Sweep) -> Iterator[AssetTemplate]:
 
 
 def sweep_templates(sweep: Sweep) -> tuple[AssetTemplate, AssetTemplate]:
-    """Trials and results; `sweep_asset` makes both, so they are external to the factory."""
+    """Return trials and results. `sweep_asset` makes both, so they are external to the factory."""
     by_name = {run.name: run for run in sweep.trials}
     names = trials(list(by_name))
 
@@ -59,7 +59,7 @@ def sweep_templates(sweep: Sweep) -> tuple[AssetTemplate, AssetTemplate]:
 
 
 def sweep_asset(sweep: Sweep) -> dg.AssetsDefinition:
-    """The operation that trains and scores the asked trials."""
+    """Return the operation that trains and scores the requested trials."""
     made, scored = sweep_templates(sweep)
     specs = [_spec(template) for template in (made, scored)]
     keys = [spec.key for spec in specs]

@@ -63,7 +63,7 @@ class AssetTable:
             self._partitions[key] |= frozenset(new)
 
     def _check_with_ancestors(self, node: Node) -> None:
-        """Check a node after its inputs. By object: two nodes of one key and partition may differ."""
+        """Check a node after its inputs. The check is by object, because two nodes of one key and partition may differ."""
         if id(node) not in self._checked:
             for parent in node.parents():
                 self._check_with_ancestors(parent)
@@ -84,7 +84,7 @@ class AssetTable:
             )
 
     def _digest(self, node: Node) -> str:
-        """Digest of all that a node is made by and from; no artifact is read."""
+        """Return the digest of all that a node is made by and from; no artifact is read."""
         if id(node) not in self._digests:
             inputs = {
                 name: [self._digest(each) for each in (value if isinstance(value, tuple) else (value,))]
@@ -96,7 +96,7 @@ class AssetTable:
 
 
 def _joined(first: AssetTemplate, own: frozenset[str], other: AssetTemplate, new: Sequence[str]) -> AssetTemplate:
-    """The first asset with the partitions that only the other has."""
+    """Return the first asset with the partitions that only the other has."""
     assert first.node is not None and other.node is not None and first.partitions_def is not None
     node = partial(_either, first.node, own, other.node)
     names = (*first.partitions_def.get_partition_keys(), *new)

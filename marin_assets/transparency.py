@@ -12,7 +12,7 @@ from resources.lab import Lab
 
 
 def transparency_log_asset() -> dg.AssetsDefinition:
-    """Its metadata has the size and the root of each store's log, which published cards name."""
+    """Return the asset whose metadata has the size and the root of each store's log, which published cards name."""
 
     @dg.asset(
         key=["operations", "transparency_log"],

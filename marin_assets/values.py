@@ -13,13 +13,13 @@ TABLE_ROWS = 30
 
 
 def counts_table(counts: Mapping[str, int], name: str, unit: str) -> dg.MetadataValue:
-    """A two-column table, largest first."""
+    """Return a two-column table, largest first."""
     rows = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:TABLE_ROWS]
     return dg.MetadataValue.table([dg.TableRecord({name: key, unit: int(value)}) for key, value in rows])
 
 
 def records_table(records: Sequence[Mapping[str, Any]], columns: tuple[str, ...]) -> dg.MetadataValue:
-    """A table of some columns of records, in their order; "none" if there are no records (a table needs a schema)."""
+    """Return a table of some columns of records, in their order; "none" without records (a table needs a schema)."""
     if not records:
         return dg.MetadataValue.text("none")
     rows = [dg.TableRecord({c: record[c] for c in columns}) for record in records[:TABLE_ROWS]]
@@ -27,9 +27,7 @@ def records_table(records: Sequence[Mapping[str, Any]], columns: tuple[str, ...]
 
 
 def picture(draw: Callable[[Path], None]) -> dg.MetadataValue:
-    """A PNG drawn by a function, inline as Markdown; a picture that is too large is replaced by a sentence that says
-    so.
-    """
+    """Return a PNG that a function draws, inline as Markdown. A sentence that says so replaces a picture that is too large."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "picture.png"
         draw(path)
@@ -37,7 +35,7 @@ def picture(draw: Callable[[Path], None]) -> dg.MetadataValue:
 
 
 def inline(png: bytes) -> dg.MetadataValue:
-    """The bytes of a PNG as Markdown."""
+    """Return the bytes of a PNG as Markdown."""
     if len(png) > PICTURE_BYTES:
         return dg.MetadataValue.text(f"the picture has {len(png)} bytes; the UI is given at most {PICTURE_BYTES}")
     return dg.MetadataValue.md(f"![picture](data:image/png;base64,{base64.b64encode(png).decode()})")

@@ -15,7 +15,7 @@ REPORTS = ".operations/weekly"
 
 
 def weeks() -> dg.WeeklyPartitionsDefinition:
-    """One partition for each week that has ended; its key is the Monday on which it began (UTC)."""
+    """Return one partition for each week that has ended; its key is the Monday on which it began (UTC)."""
     return dg.WeeklyPartitionsDefinition(start_date=FIRST_DAY, day_offset=1, timezone="UTC")
 
 

@@ -1,4 +1,4 @@
-"""What `marin affected` prints: the reach of a bad artifact or stage version, and takedowns with their plans."""
+"""The command `marin affected`: the reach of a bad artifact or stage version, and takedowns with their plans."""
 
 import dataclasses
 import json
@@ -52,7 +52,7 @@ def affected(
 def print_affected(
     root: str | None, stage: str | None, version: str | None, artifact: str | None, *, as_json: bool, console: Console
 ) -> None:
-    """Every descendant of an artifact, or of what a stage made, oldest first, with the cost to make them again."""
+    """Print every descendant of an artifact, or of what a stage made, oldest first, with the cost to make them again."""
     results = [(store, reached, _flops(store, reached)) for store, reached in _reached(root, stage, version, artifact)]
     if as_json:
         print(json.dumps([_affected_record(*result) for result in results], indent=1, ensure_ascii=False))
@@ -68,7 +68,9 @@ def print_affected(
 
 
 def _reached(root: str | None, stage: str | None, version: str | None, artifact: str | None) -> list[tuple[Store, Affected]]:
-    """Per store. Raises ValueError when no store holds what is asked for, with what they hold."""
+    """Return the affected artifacts of each store. Raises: ValueError if no store holds the artifact or stage; it names what
+    they hold.
+    """
     stores = stores_of(root)
     if artifact is not None:
         changed = locate(stores, artifact)
@@ -76,7 +78,7 @@ def _reached(root: str | None, stage: str | None, version: str | None, artifact:
     assert stage is not None  # the command line gives one of the two
     tables = [(store, lineage_tables(store)) for store in stores]
     holding = [(store, held) for store, held in tables if _holds(held, stage, version)]
-    if not holding:  # the one with most to say names what there is
+    if not holding:  # the store with the most artifacts lists them in its error
         artifacts_of_stage(max((held for _, held in tables), key=lambda held: held.artifacts.height), stage, version)
     return [(store, affected_by(held, artifacts_of_stage(held, stage, version))) for store, held in holding]
 
@@ -87,7 +89,7 @@ def _holds(tables: LineageTables, stage: str, version: str | None) -> bool:
 
 
 def _flops(store: Store, below: Affected) -> float:
-    """FLOPs of training the affected checkpoints again, those of one job once (its last)."""
+    """Return the FLOPs to train the affected checkpoints again. Those of one job count once (its last)."""
     rows = below.rows.filter(below.rows["stage"] == CHECKPOINT_STAGE)
     last: dict[str, float] = {}
     for address, process in rows.select("address", "process").iter_rows():
@@ -129,7 +131,7 @@ def print_takedown(
     as_json: bool,
     console: Console,
 ) -> None:
-    """Who holds or has read it, the steps that did, and the cheapest plan that makes each clean."""
+    """Print who holds or has read it, the steps that did, and the cheapest plan that makes each clean."""
     stores = [(store, lineage_tables(store)) for store in stores_of(root)]
     selection = Selection(tuple(documents) if field is None else _with_field(stores, field), source, licence)
     results = []
@@ -145,7 +147,7 @@ def print_takedown(
 
 
 def _with_field(stores: list[tuple[Store, LineageTables]], field: str) -> tuple[str, ...]:
-    """Ids in any of the stores. Raises ValueError, that of the store with most to say, when none has the field."""
+    """Return the ids of the documents with a field, in all stores. Raises: ValueError if no store has any."""
     name, _, value = field.partition("=")
     ids: set[str] = set()
     missed: list[tuple[int, ValueError]] = []
@@ -187,7 +189,9 @@ def _print_takedown(
 
 
 def _others(takedown: TakedownScope, below: Affected) -> str:
-    """Stages of what was made from the holders without being one (an audit may quote a document, a tokenizer counted it)."""
+    """Return the stages of what was made from the holders without being one (an audit may quote a document, a tokenizer counted
+    it).
+    """
     holders = pl.Series([holder.artifact.spec.address for holder in takedown.holders]).implode()
     counts = below.rows.filter(~pl.col("address").is_in(holders)).group_by("stage").len().sort("stage")
     return ", ".join(f"{stage} x{count}" for stage, count in counts.iter_rows()) or "nothing"

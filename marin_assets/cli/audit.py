@@ -1,4 +1,4 @@
-"""What `marin audit` prints: the page of a checkpoint's audit, as text. Storage is all it reads."""
+"""The command `marin audit`: the page of a checkpoint's audit, as text. It reads storage only."""
 
 import json
 from collections.abc import Sequence
@@ -37,9 +37,9 @@ def audit(
 
 
 def print_audit(text: str, root: str | None, *, as_json: bool, console: Console) -> bool:
-    """Print the newest audit of a checkpoint; whether no step up to it has read a benchmark item.
+    """Print the newest audit of a checkpoint. Returns whether no step up to it has read a benchmark item.
 
-    Raises: ValueError for a checkpoint that was not audited, with the command that does.
+    Raises: ValueError for a checkpoint without an audit; the message has the command that makes one.
     """
     artifact = audit_of(locate(stores_of(root), text))
     report = json.loads(artifact.files("audit.json")[0].read_text())
@@ -57,7 +57,7 @@ def print_audit(text: str, root: str | None, *, as_json: bool, console: Console)
 
 
 def audit_of(checkpoint: Artifact) -> Artifact:
-    """The newest audit made of an artifact. Raises ValueError when there is none."""
+    """Return the newest audit of an artifact. Raises: ValueError if there is none."""
     edges = lineage_tables(checkpoint.store).edges
     made = edges.filter((pl.col("parent") == checkpoint.spec.address) & (pl.col("child_stage") == AUDIT_STAGE))
     audits = open_all(checkpoint.store, made["child"].unique().to_list())

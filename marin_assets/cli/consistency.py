@@ -37,7 +37,7 @@ def rebuild_event_log(
 
 
 def print_consistency(root: str | None, *, as_json: bool, console: Console) -> bool:
-    """Compare the lab's stores with the instance's event log; whether nothing disagrees."""
+    """Compare the lab's stores with the instance's event log. Returns whether nothing disagrees."""
     today = datetime.datetime.now(datetime.UTC).date()
     with dg.DagsterInstance.get() as instance:
         keep_engines(instance)
@@ -58,7 +58,7 @@ def print_consistency(root: str | None, *, as_json: bool, console: Console) -> b
 
 
 def rebuild(root: str | None, *, fill_gaps: bool, console: Console, as_json: bool = False) -> bool:
-    """Report the artifacts of one root, or of both of the lab's stores, to the lab's instance; whether all are sound."""
+    """Report the artifacts of one root, or of both of the lab's stores, to the lab's instance. Returns if all are sound."""
     stores = stores_of(root)
     with dg.DagsterInstance.get() as instance:
         keep_engines(instance)

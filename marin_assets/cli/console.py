@@ -1,4 +1,4 @@
-"""What all answers share: a console, tables that fit it without broken words, JSON."""
+"""Shared output of all commands: a console, tables that fit it without broken words, JSON."""
 
 import json
 from typing import Any
@@ -18,8 +18,8 @@ def print_json(record: Any) -> None:
 def print_table(table: Table, console: Console | None = None) -> None:
     """Print a table so that no word is broken.
 
-    A pipe gets it as wide as it is, because names are there to be copied. A terminal too narrow for its longest words gets
-    one block a row, a line for each field.
+    A pipe gets the table at its full width, because names are there to be copied. A terminal that is too narrow for the longest
+    words gets one block for each row, with one line for each field.
     """
     console = console or Console()
     options = console.options.update(max_width=MAX_WIDTH)

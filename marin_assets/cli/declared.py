@@ -65,7 +65,7 @@ def print_heldout(run: str, store: Store, kib_per_domain: int) -> None:
 
 
 def spec_record(run: Run, root: str) -> dict[str, object]:
-    """A declared run as `trainer.spec_file.SpecFile` is written, its inputs by name."""
+    """Return a declared run in the form of `trainer.spec_file.SpecFile`, its inputs by name."""
     start: Node | None = runs.start(run)
     record = {"root": root, "mixture": runs.mixture(run).name, "run": to_jsonable(run.spec)}
     return record if start is None else record | {"start": start.name}

@@ -1,10 +1,10 @@
-"""How a command ends when it fails: one line with the cause, status 1; `--debug` shows the traceback instead."""
+"""The end of a command that fails: one line with the cause, status 1; `--debug` shows the traceback instead."""
 
 import sys
 from collections.abc import Iterator
 
 USER_MISTAKES = (ValueError, OSError, LookupError, RuntimeError, ImportError)
-"""What the engines raise for a mistake or a refusal. Of anything else the line says that it is a defect of marin."""
+"""Errors that the engines raise for a mistake or a refusal. For any other, the line says that it is a defect of marin."""
 
 MAKE_SETUP = "the environment lacks it; run `make setup`"
 

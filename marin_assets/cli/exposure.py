@@ -1,4 +1,4 @@
-"""What `marin exposure` prints. Storage is all it reads; with `--root` Dagster is not even imported."""
+"""The command `marin exposure`. It reads storage only; with `--root` it does not even import Dagster."""
 
 import json
 import re

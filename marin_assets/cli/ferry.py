@@ -70,7 +70,7 @@ def canary(
 
 
 def day_of(text: str | None) -> str:
-    """Return a day as typed, or today's in UTC. Raises: ValueError for what is no day that has a partition."""
+    """Parse a day as typed; today in UTC by default. Raises: ValueError for a text that is not a day with a partition."""
     today = datetime.datetime.now(datetime.UTC).date()
     try:
         day = today if text is None else datetime.datetime.strptime(text, DAY_FORMAT).date()
@@ -83,7 +83,7 @@ def day_of(text: str | None) -> str:
 
 
 def ferry_direct(lab: Lab, day: str) -> bool:
-    """The same nodes by the same functions, with no Dagster: the other side of the overhead benchmark."""
+    """Build the same nodes by the same functions without Dagster: the other side of the overhead benchmark."""
     ferry = smoke_ferry()
     reachable = registry_reachable(recipe.pins(ferry), lab.ferry_store.downloads)
     lab.build(lab.ferry_store, recipe.roster(ferry, day, reachable=reachable))
@@ -114,7 +114,7 @@ def run_job(resource: LabResource, job: str, partition: str) -> bool:
 
 
 def print_ferry(store: Store, day: str, before: set[str], seconds: float, console: Console) -> None:
-    """Stages, loss, scores, verdict, and where everything lies."""
+    """Print stages, loss, scores, verdict, and where everything is."""
     roster = resolve(store, recipe.existing_roster(smoke_ferry(), store, day)).manifest.extra["roster"]
     run = recipe.rostered_run(smoke_ferry(), store, day)
     report = resolve(store, recipe.report(run))
@@ -150,7 +150,7 @@ def _audit_counts(audit: Artifact) -> str:
 
 
 def stage_table(rows: list[StageRow], title: str) -> Table:
-    """Per stage: rows, bytes and tokens in and out, seconds, peak memory."""
+    """Return a row for each stage: rows, bytes and tokens in and out, seconds, peak memory."""
     table = Table(title=title, title_style="bold", header_style="bold", pad_edge=False)
     table.add_column("stage", no_wrap=True)
     for name in ("rows", "MB", "tokens", "s", "MiB"):
@@ -169,7 +169,7 @@ def stage_table(rows: list[StageRow], title: str) -> Table:
 
 
 def _in_and_out(before: int, after: int, shown: Callable[[int], str]) -> str:
-    """Both numbers where both were counted and differ, the one there is otherwise."""
+    """Return both numbers if both were counted and differ, else the one that was counted."""
     if before and after and before != after:
         return f"{shown(before)} > {shown(after)}"
     return shown(before or after) if before or after else ""
@@ -180,7 +180,7 @@ def _megabytes(count: int) -> str:
 
 
 def drops_table(rows: list[StageRow]) -> Table:
-    """Every reason for which a stage dropped rows."""
+    """Return every reason for which a stage dropped rows."""
     table = Table(title="drops", title_style="bold", header_style="bold", pad_edge=False)
     for name in ("stage", "reason"):
         table.add_column(name, no_wrap=True)
@@ -192,7 +192,7 @@ def drops_table(rows: list[StageRow]) -> Table:
 
 
 def scores_table(scores: list[dict]) -> Table:
-    """Every score with its interval."""
+    """Return every score with its interval."""
     table = Table(title="scores", title_style="bold", header_style="bold", pad_edge=False)
     for name in ("task", "metric"):
         table.add_column(name)

@@ -57,7 +57,7 @@ def gate(
 def print_gate(
     text: str, root: str | None, needs: RequiredAncestors, console: Console, *, target: str = "", as_json: bool = False
 ) -> bool:
-    """Say what the gate holds against an artifact and its ancestors, and which waivers there are; whether it is fit."""
+    """Print the gate's findings on an artifact and its ancestors, and the waivers. Returns whether it is fit."""
     artifact = locate(stores_of(root), text)
     signatures = judge_of(artifact.store.storage)
     log = read_log(artifact.store, signatures.verdict(artifact.store.storage))
@@ -90,7 +90,7 @@ def print_gate(
 
 
 def judge(artifact: Artifact, needs: RequiredAncestors, waivers: Waivers, target: str) -> list[Judged]:
-    """Return every finding with the first waiver that covers it for a target; a target of "" is covered by `*` alone."""
+    """Return every finding with the first waiver that covers it for a target. Only `*` covers the target ""."""
     today = utc_today()
     findings = inspect(artifact.store, [artifact.ref("artifact")], needs)
     return [Judged(finding, _covering(waivers, finding, target, today)) for finding in findings]
@@ -137,7 +137,7 @@ def waive(
     """Let work build on what a check or a person holds back, until a day; what it lets through records it."""
     fields = {"problem": problem, "artifact": artifact, "who": who, "why": why, "expires": expires, "target": target}
     waiver = from_jsonable(Waiver, fields, "waiver")
-    recorded = [waiver_stage.waive(store, waiver) for store in stores_of(root)]  # a gate reads those of its own store
+    recorded = [waiver_stage.waive(store, waiver) for store in stores_of(root)]  # a gate reads the waivers of its own store
     if as_json:
         print_json({"name": recorded[0].name, "expires": waiver.expires, "at": [each.uri for each in recorded]})
     else:

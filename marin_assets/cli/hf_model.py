@@ -15,7 +15,7 @@ CHECKPOINTS = (CHECKPOINT.name, HF_IMPORT.name)
 
 
 def hf_model_of(artifact: Artifact) -> Artifact:
-    """Return an artifact that others can open: of a checkpoint its `hf_model`, made now if there is none; else the artifact.
+    """Return an artifact that others can open: for a checkpoint its `hf_model`, made now if it is missing; else the artifact.
 
     Raises: GateError naming ancestors of the checkpoint that are not fit to build on.
     """

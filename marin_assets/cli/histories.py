@@ -1,4 +1,4 @@
-"""What `marin histories` prints: the declared runs of the retrospectives, phase by phase, and the mixes behind them."""
+"""The command `marin histories`: the declared runs of the retrospectives, phase by phase, and their mixes."""
 
 import json
 from typing import Annotated
@@ -23,7 +23,9 @@ def histories(
 
 
 def print_histories(name: str | None, *, as_json: bool, console: Console) -> None:
-    """Phases with steps, tokens and the largest shares; of one history every share. Raises: ValueError for an unknown name."""
+    """Print phases with steps, tokens and the largest shares; for one history every share. Raises: ValueError for an unknown
+    name.
+    """
     every = {history.name: history for history in marin_history.histories()}
     if name is not None and name not in every:
         raise ValueError(f"no history {name!r} is declared; there are: {', '.join(every)}")

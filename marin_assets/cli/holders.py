@@ -1,4 +1,4 @@
-"""What `marin holders` prints: the documents that hold a benchmark item. Storage is all it reads."""
+"""The command `marin holders`: the documents that hold a benchmark item. It reads storage only."""
 
 import json
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ def print_holders(item: str, key: str, root: str | None, *, as_json: bool, conso
 
 
 def newest_scans(stores: Sequence[Store], key: str) -> list[Artifact]:
-    """The newest marks of every name under a key. Raises: ValueError where there are none, or older ones without the table."""
+    """Return the newest marks of every name under a key. Raises: ValueError without marks, or for marks without the table."""
     newest: dict[str, Artifact] = {}
     scans = (artifact for store in stores for artifact in store.artifacts(*key.split("/")))
     for scan in sorted(scans, key=lambda artifact: (artifact.manifest.created, artifact.spec.version)):
@@ -72,7 +72,7 @@ def newest_scans(stores: Sequence[Store], key: str) -> list[Artifact]:
 
 
 def item_holders(scans: Sequence[Artifact], item: str) -> list[dict[str, Any]]:
-    """Rows of an item, `task/item_id` or `suite/task/item_id`. Raises: ValueError where no scan looked for it."""
+    """Return the rows of an item, `task/item_id` or `suite/task/item_id`. Raises: ValueError if no scan looked for it."""
     is_item = (pl.concat_str(["suite", "task", "item_id"], separator="/") == item) | (
         pl.concat_str(["task", "item_id"], separator="/") == item
     )

@@ -63,7 +63,7 @@ def gap(
 def print_leaderboard(
     root: str | None, *, policy: str | None, task: str | None, sql: str | None, html: Path | None, json: bool, console: Console
 ) -> None:
-    """The board as tables, JSON or a page, or what a query over the views `results`, `leaderboard` and `items` gives."""
+    """Print the board as tables, JSON or a page, or a query's result over the views `results`, `leaderboard` and `items`."""
     board = open_board(stores_of(root))
     if sql is not None:
         result = board.query(sql)
@@ -84,7 +84,7 @@ def print_leaderboard(
 
 
 def print_comparison(first: str, second: str, root: str | None, console: Console, *, as_json: bool = False) -> None:
-    """The paired comparison of two results, a row a task and measure."""
+    """Print the paired comparison of two results, a row for each task and measure."""
     stores = stores_of(root)
     one, two = locate(stores, first), locate(stores, second)
     compared = compare_results(one, two)
@@ -100,7 +100,7 @@ def print_comparison(first: str, second: str, root: str | None, console: Console
 
 
 def print_gap(first: str, second: str, root: str | None, *, worst: int, console: Console, as_json: bool = False) -> None:
-    """The perplexity gap of two checkpoints on the held-out text of the first one's corpora."""
+    """Print the perplexity gap of two checkpoints on the held-out text of the first one's corpora."""
     stores = stores_of(root)
     one, two = locate(stores, first), locate(stores, second)
     corpora = {c.spec.address: c for c in one.store.walk_up(one) if c.spec.stage == "datakit.corpus"}

@@ -16,12 +16,12 @@ SWEEPS = 6
 FAMILIES = {"datakit": "#2f6f4f", "lineage": "#8a5a00", "trainer": "#8b2c4a", "evals": "#2b5c9e"}
 OTHER_FAMILY = "#555555"
 FRAME = Path(__file__).with_name("lineage_picture.html")
-"""The page without its graph; `@NAME@` marks what is put in."""
+"""The page without its graph; `@NAME@` marks each place that is filled in."""
 
 
 @dataclass(frozen=True)
 class Box:
-    """One artifact, placed: column (longest way from an artifact without inputs) and row, both from 0."""
+    """One placed artifact: column (longest way from an artifact without inputs) and row, both from 0."""
 
     artifact: Artifact
     column: int
@@ -37,7 +37,7 @@ class Box:
 
 
 def mermaid(artifacts: Sequence[Artifact]) -> str:
-    """A Mermaid flowchart, inputs to the left."""
+    """Return a Mermaid flowchart with the inputs on the left."""
     number = {artifact.spec.address: i for i, artifact in enumerate(artifacts)}
     lines = ["graph LR"]
     for artifact in artifacts:
@@ -50,7 +50,9 @@ def mermaid(artifacts: Sequence[Artifact]) -> str:
 
 
 def html_page(artifacts: Sequence[Artifact], title: str) -> str:
-    """A page with the graph: hovering an artifact shows its lineage in both directions, a click its manifest's facts."""
+    """Return a page with the graph. Hovering over an artifact shows its lineage in both directions; a click shows its
+    manifest's facts.
+    """
     boxes = place(artifacts)
     width = max((box.x for box in boxes), default=0) + BOX_WIDTH + MARGIN
     height = max((box.y for box in boxes), default=0) + BOX_HEIGHT + MARGIN
@@ -72,7 +74,7 @@ def html_page(artifacts: Sequence[Artifact], title: str) -> str:
 
 
 def place(artifacts: Sequence[Artifact]) -> list[Box]:
-    """Columns by longest path; inside a column by the mean row of the neighbours, a few sweeps in both directions."""
+    """Place boxes: columns by longest path, rows by the mean row of the neighbours, in a few sweeps in both directions."""
     up: dict[str, list[str]] = {artifact.spec.address: [] for artifact in artifacts}
     down: dict[str, list[str]] = {address: [] for address in up}
     for child, parent in _pairs(artifacts):
@@ -95,7 +97,7 @@ def place(artifacts: Sequence[Artifact]) -> list[Box]:
 
 
 def _pairs(artifacts: Sequence[Artifact]) -> list[tuple[str, str]]:
-    """(child, parent) addresses inside the walk, each once."""
+    """Return (child, parent) addresses inside the walk, each once."""
     here = {artifact.spec.address for artifact in artifacts}
     pairs = {(a.spec.address, ref.address): None for a in artifacts for ref in a.spec.inputs if ref.address in here}
     return list(pairs)

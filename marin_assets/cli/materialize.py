@@ -28,8 +28,9 @@ log = logging.getLogger(__name__)
 SHOWN_PARTITIONS = 20
 INTERACTIVE = "interactive"
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-"""Dagster's events go to the instance, where the UI shows them; the terminal is for progress, results and the cause of a
-failure."""
+"""Dagster's events go to the instance, where the UI shows them. The terminal shows progress, results and the cause of a
+failure.
+"""
 
 
 def materialize(
@@ -48,7 +49,7 @@ def materialize(
 def materialize_with_ancestors(key: str, partition: str | None) -> Artifact:
     """Materialize one canonical asset and what is missing above it, one Dagster run each.
 
-    Raises: ValueError naming a key that the graph has not; what the engines raise.
+    Raises: ValueError for a key that the graph lacks, and errors of the engines.
     """
     with dg.DagsterInstance.get() as instance, WorkerPool() as pool:
         keep_engines(instance)
@@ -67,11 +68,11 @@ def make(
     remade: Sequence[Node] = (),
     lines: StageLines | None = None,
 ) -> None:
-    """Materialize the canonical nodes that are missing, one Dagster run each, which the UI shows; inputs stand before what
-    is made of them.
+    """Materialize the canonical nodes that are missing, one Dagster run each, which the UI shows. Inputs come before what is
+    made of them.
 
-    `made_by`: key of a node -> key of the asset that makes it, where they differ (a checkpoint and its training). `remade` are
-    materialized even if they are there. `lines` hears the events of the runs. Raises: what the engines raise.
+    `made_by`: key of a node -> key of the asset that makes it, if they differ (a checkpoint and its training). `remade` nodes
+    are materialized even if they exist. `lines` gets the events of the runs. Raises: errors of the engines.
     """
     definitions = declared_defs(dg.ResourceDefinition.hardcoded_resource(lab))
     for node in nodes:
@@ -121,7 +122,7 @@ def _node(lab: Lab, key: str, partition: str | None) -> tuple[Node, list[str]]:
 
 
 def _check_partition(key: str, family: AssetTemplate, partition: str | None) -> None:
-    """Raises: ValueError for a partition that is forgotten, not wanted, or not one of the asset's, with those there are."""
+    """Check a partition. Raises: ValueError if it is missing, superfluous or unknown; the message lists the known ones."""
     if family.partitions_def is None:
         if partition is not None:
             raise ValueError(f"{key} has no partitions; leave --partition out")
@@ -136,7 +137,7 @@ def _check_partition(key: str, family: AssetTemplate, partition: str | None) -> 
 
 
 def partitions_of(family: AssetTemplate) -> Sequence[str]:
-    """Return the partitions of an asset; of one over steps, an example."""
+    """Return the partitions of an asset; for an asset over steps, an example."""
     if isinstance(family.partitions_def, dg.StaticPartitionsDefinition | dg.TimeWindowPartitionsDefinition):
         return family.partitions_def.get_partition_keys()
     return [str(family.example.partition)]

@@ -8,6 +8,6 @@ AS_JSON = typer.Option("--json", help="Print JSON.")
 
 
 def exit_by(passed: bool) -> None:
-    """End with status 1 where something did not pass."""
+    """End with status 1 if something did not pass."""
     if not passed:
         raise typer.Exit(1)

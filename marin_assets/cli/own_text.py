@@ -1,4 +1,4 @@
-"""From files of own text to a recipe file: look at them, choose sizes by rules, write down what was chosen."""
+"""Turn files of own text into a recipe file: look at them, choose sizes by rules, write down the choices."""
 
 import keyword
 import os
@@ -21,12 +21,12 @@ RESERVED = ("study", "sources")
 LEAST_DOCUMENTS = 20
 HELDOUT_DOCUMENTS = 20
 HELDOUT_SHARES = (0.02, 0.2)
-"""Least and largest share of the documents that is held out: `HELDOUT_DOCUMENTS` of them, if the share allows."""
+"""Least and largest share of documents that is held out. `HELDOUT_DOCUMENTS` are held out if their share is in between."""
 
 
 @dataclass(frozen=True)
 class Own:
-    """A run over own text: its name, its files, the sizes chosen, and whose items it is cleaned of."""
+    """A run over own text: its name, its files, the chosen sizes, and which items it is cleaned of."""
 
     name: str
     survey: Survey
@@ -41,7 +41,7 @@ class Own:
 
     @property
     def source_names(self) -> tuple[str, ...]:
-        """One source for each kind of file."""
+        """Return one source name for each kind of file."""
         kinds = [files.kind for files in self.survey.text_files]
         return (self.name,) if len(kinds) == 1 else tuple(f"{self.name}_{files}" for files in kinds)
 
@@ -64,7 +64,7 @@ def recipe_path(name: str) -> Path:
 
 
 def write_recipe(own: Own) -> Path:
-    """Write the recipe file of a run; one with equal text stays. Raises: ValueError for a file with another text."""
+    """Write the recipe file of a run; a file with equal text stays. Raises: ValueError for a file with another text."""
     path, text = recipe_path(own.name), recipe_text(own)
     if path.exists():
         if path.read_text() != text:
@@ -81,7 +81,7 @@ def write_recipe(own: Own) -> Path:
 
 
 def _check_name(name: str) -> None:
-    """Raises: ValueError for a name that is no name of a run and a source, or that something else has."""
+    """Check a name. Raises: ValueError if it cannot name a run and a source, or if something else has it."""
     if not NAME.fullmatch(name) or keyword.iskeyword(name) or name in RESERVED:
         raise ValueError(
             f"--name is {name!r}; give a small letter, then small letters, digits and _, at most 40, no Python word"
@@ -96,7 +96,7 @@ def _check_name(name: str) -> None:
 
 
 def _folder_and_names(files: Sequence[str]) -> tuple[Path, list[str]]:
-    """Return the folder of what was given, and the names of all files relative to it."""
+    """Return the folder of the given paths, and the names of all files relative to it."""
     paths = [Path(each).resolve() for each in files]
     for path, given in zip(paths, files, strict=True):
         if not path.exists():

@@ -1,4 +1,4 @@
-"""What `marin purge` does: plan, approve, run, restore, settle; pins (docs/recipes/free_storage.md)."""
+"""The command `marin purge`: plan, approve, run, restore, settle; pins (docs/recipes/free_storage.md)."""
 
 import dataclasses
 import datetime
@@ -52,7 +52,7 @@ def plan(
 
 @app.command()
 def why(artifact: Annotated[str, typer.Argument(help=ARTIFACT)], root: Annotated[str | None, ROOT] = None) -> None:
-    """Say what protects an artifact from a purge."""
+    """Print what protects an artifact from a purge."""
     store, now = _store(root), _now()
     target = locate([store], artifact)
     kept = plans.make_plan(store, _declared(store, now), None, now).kept
@@ -118,7 +118,7 @@ def unpin(name: Annotated[str, typer.Argument(help="Id of the pin.")], root: Ann
 
 
 def _store(root: str | None) -> Store:
-    """The named root, or the canonical store: ferries have their own expiry."""
+    """Return the named root, or the canonical store: ferries have their own expiry."""
     return stores_of(root)[0]
 
 

@@ -1,4 +1,4 @@
-"""What `marin query` prints: answers of the ledger (`operations.ledger`)."""
+"""The command `marin query`: answers of the ledger (`operations.ledger`)."""
 
 import datetime
 import json
@@ -69,7 +69,7 @@ def print_questions(console: Console) -> None:
 
 
 def print_rows(rows: pl.DataFrame, console: Console, *, as_json: bool) -> None:
-    """Print rows as a table or JSON. Decimals are text in JSON, so that none loses digits."""
+    """Print rows as a table or JSON. Decimals are text in JSON, so that no digit is lost."""
     if as_json:
         print(json.dumps(rows.to_dicts(), indent=1, ensure_ascii=False, default=str))
         return

@@ -1,7 +1,7 @@
-"""What a run on paper would take: time, memory of a device, checkpoints, storage operations, dollars; and its manifest.
+"""Costs of a run on paper: time, memory of a device, checkpoints, storage operations, dollars; and its manifest.
 
-State, activations and FLOPs come from `trainer.footprint`; here they meet hardware and prices. Every price is a list price
-from memory (`recipes/hardware.py`, and below): check them before money depends on them.
+State, activations and FLOPs come from `trainer.footprint`; this module adds hardware and prices. Every price is a list price
+from memory (`recipes/hardware.py`, and below): check it before money depends on it.
 """
 
 from dataclasses import dataclass, replace
@@ -24,46 +24,47 @@ DAY_SECONDS = 86_400
 GIB = 2**30
 STORED_DOLLARS_PER_GB_MONTH = 0.020
 CLASS_A_DOLLARS = 0.005 / 1000
-"""An upload, a copy, a page of a listing; standard storage of one region."""
+"""Dollars for an operation of class A: an upload, a copy, a page of a listing; standard storage of one region."""
 CLASS_B_DOLLARS = 0.0004 / 1000
-"""A read."""
+"""Dollars for an operation of class B: a read."""
 BUCKET_BYTES_PER_SECOND = 6.25e9
-"""Of one host to and from a bucket in its region: 50 Gbit/s, assumed."""
+"""Bytes a second of one host to and from a bucket in its region: 50 Gbit/s, assumed."""
 SENSOR_READS_A_DAY = 2 * 60 * 24 * 20
-"""A tick every 30 s asks for the manifests of the declared checkpoint and its ancestors."""
+"""Reads of the sensor a day: every 30 s it asks for the manifests of the declared checkpoint and its ancestors."""
 TOKEN_BYTES = 4
 TOKENS_PER_DOCUMENT = 1000
-"""Of web text, from memory: every host keeps 24 bytes a document of its token caches on its disk (ends and ids)."""
+"""Mean length of web documents, from memory. Every host keeps 24 bytes for each document of its token caches on disk."""
 ANCESTORS = 20
-"""Of a checkpoint, about: every input's manifest is read, and the gate looks for verdicts beside it."""
+"""Ancestors of a checkpoint, about. A resume reads each manifest, and the gate looks for verdicts beside it."""
 TREES = 2
-"""Files of arrays that a host writes: model and optimizer; an average would be a third."""
+"""Files of arrays that a host writes: model and optimizer. A weight average would be a third."""
 
 
 @dataclass(frozen=True)
 class Resume:
-    """Storage operations of hosts that go on from a checkpoint as they wrote it. Each fetches its own parts whole (to hold them
-    to their digests), and of the others' the headers and the arrays that all hosts have.
+    """Storage operations of hosts that resume from a checkpoint that they wrote themselves.
 
-    Held to counted requests by `tests/trainer/test_two_hosts_in_a_bucket.py`.
+    Each host fetches its own parts whole, to compare them with their digests. Of the other parts it fetches the headers and the
+    arrays that all hosts have. `tests/trainer/test_two_hosts_in_a_bucket.py` compares this with counted requests.
     """
 
     hosts: int
     trees: int
     replicated: int
     checkpoints: int
-    """Kept and rolling, at most."""
+    """Upper bound of checkpoints, kept and rolling."""
     ancestors: int
 
     @property
     def class_a(self) -> int:
-        """Listings: checkpoints in two places, and the gate's two an ancestor."""
+        """Count listings: checkpoints in two places, and two of the gate for each ancestor."""
         return self.hosts * (2 + 2 * self.ancestors)
 
     @property
     def class_b(self) -> int:
-        """Reads: the bucket's region; each ancestor's manifest for the job, the region's guard and the gate; checkpoints'
-        manifests; arrays and headers (up to two requests each); four small files."""
+        """Count reads: the bucket's region; each ancestor's manifest for the job, the region's guard and the gate; checkpoints'
+        manifests; arrays and headers (up to two requests each); four small files.
+        """
         arrays = self.trees * (1 + 2 * (self.hosts - 1)) + self.replicated
         return self.hosts * (1 + 3 * self.ancestors + self.checkpoints + arrays + 4)
 
@@ -99,23 +100,23 @@ class RunPlan:
 
     @property
     def saves_a_day(self) -> float:
-        """Rolling checkpoints; never more than one a step."""
+        """Count rolling checkpoints; never more than one a step."""
         return DAY_SECONDS / max(Running().rolling_seconds, self.step_seconds)
 
     @property
     def host_save_bytes(self) -> float:
-        """Every host writes the arrays that it owns."""
+        """Return bytes of a save by one host, which writes the arrays that it owns."""
         return self.needs.state_bytes / self.shape.pods
 
     @property
     def host_disk_bytes(self) -> float:
-        """What a host has on its disk at once: what it fetched to resume, a save on its way, the ends and ids of documents."""
+        """Return bytes on a host's disk at once: files fetched to resume, a save in progress, ends and ids of documents."""
         documents = self.step_tokens * self.run.spec.num_steps / TOKENS_PER_DOCUMENT
         return 2 * self.host_save_bytes + 24 * documents
 
     @property
     def host_disk_gib(self) -> int:
-        """What its pod may have, after which it is evicted."""
+        """Return the GiB of disk that its pod may use before it is evicted."""
         return int(self.shape.resources[DISK].removesuffix("Gi"))
 
     @property
@@ -124,13 +125,16 @@ class RunPlan:
 
     @property
     def class_a_a_day(self) -> float:
-        """A save: two files of arrays and a note a host, a copy of each file to its place, three small files, the manifest, and
-        five listings (older checkpoints, data without a manifest)."""
+        """Count operations of class A a day. A save takes two files of arrays and a note for each host, a copy of each file to
+        its place, three small files, the manifest, and five listings (older checkpoints, data without a manifest).
+        """
         return self.saves_a_day * (5 * self.shape.pods + 4 + 5)
 
     @property
     def class_b_a_day(self) -> float:
-        """A range of a token cache for every sequence, hosts that wait for each other's part of a save, and the sensor."""
+        """Count operations of class B a day: a range of a token cache for every sequence, hosts that wait for each other's part
+        of a save, and the sensor.
+        """
         sequences = self.run.spec.batches.size(0) * DAY_SECONDS / self.step_seconds
         waiting = self.saves_a_day * 2 * self.shape.pods * (8 + self.save_seconds / MOST_POLL_SECONDS)
         return sequences * self.blocks_a_sequence + waiting + SENSOR_READS_A_DAY
@@ -141,12 +145,12 @@ class RunPlan:
 
     @property
     def stored_bytes(self) -> int:
-        """Checkpoints at once: those that roll, and one being written."""
+        """Return bytes of the checkpoints that exist at once: the rolling ones, and one that is being written."""
         return (KEEP_ROLLING + 1) * self.needs.state_bytes
 
     @property
     def resume(self) -> "Resume":
-        """A gang that starts again: after a preemption, or a host that died."""
+        """Return the cost to start a gang again, after a preemption or the death of a host."""
         kept = len(self.run.spec.saved_steps()) + KEEP_ROLLING
         return Resume(self.shape.pods, TREES, self.needs.replicated_arrays, kept, ANCESTORS)
 
@@ -161,8 +165,9 @@ class RunPlan:
 
 
 def plan(run: PlannedRun, on: str | None = None) -> RunPlan:
-    """A paper run on its hardware, or on another. Raises: ValueError where the hardware is none of accelerators, or the mesh
-    does not come out even on it."""
+    """Plan a paper run on its hardware, or on another. Raises: ValueError for hardware without accelerators, or if the mesh
+    does not divide evenly on it.
+    """
     shape = hardware(on or run.hardware)
     if shape.chip is None:
         raise ValueError(f"hardware {shape.name!r} has no accelerators; {run.name} is planned on {run.hardware}")
@@ -170,7 +175,7 @@ def plan(run: PlannedRun, on: str | None = None) -> RunPlan:
 
 
 def manifest(run_plan: RunPlan) -> Manifest:
-    """The Job or JobSet of its training, as a launcher would create it."""
+    """Return the Job or JobSet of its training, as a launcher would create it."""
     settings = ClusterSettings(
         image="REGISTRY/marin-lab@sha256:DIGEST",
         namespace="marin",
@@ -187,14 +192,14 @@ def manifest(run_plan: RunPlan) -> Manifest:
 
 
 def mesh_text(run_plan: RunPlan) -> str:
-    """As `MARIN_MESH` takes it."""
+    """Return the mesh in the form of `MARIN_MESH`."""
     slices, data, expert, tensor = run_plan.run.mesh.sizes(run_plan.shape.chips)
     sizes = {"slice": slices, "data": data, "expert": expert, "tensor": tensor}
     return ",".join(f"{name}={size}" for name, size in sizes.items() if size > 1)
 
 
 def rows(run_plan: RunPlan) -> list[tuple[str, str]]:
-    """What people read: (what, how much)."""
+    """Return rows for people: (name, value)."""
     run, needs, shape = run_plan.run, run_plan.needs, run_plan.shape
     memory = run_plan.device_memory
     return [
@@ -241,7 +246,7 @@ def rows(run_plan: RunPlan) -> list[tuple[str, str]]:
 
 
 def markdown(plans: list[RunPlan]) -> str:
-    """The table of docs/design/scale.md."""
+    """Return the table of docs/design/scale.md."""
     columns = [dict(rows(run_plan)) for run_plan in plans]
     lines = [f"| | {' | '.join(run_plan.run.name for run_plan in plans)} |", "|---|" + "---|" * len(plans)]
     lines += [f"| {what} | {' | '.join(column[what] for column in columns)} |" for what in columns[0]]
@@ -249,5 +254,5 @@ def markdown(plans: list[RunPlan]) -> str:
 
 
 def with_remat(run: PlannedRun, remat: Literal["none", "named", "full"]) -> PlannedRun:
-    """The same run with another choice of what backward makes again."""
+    """Return the same run with another choice of what the backward pass computes again."""
     return replace(run, spec=replace(run.spec, compute=replace(run.spec.compute, remat=remat)))

@@ -1,4 +1,4 @@
-"""What `marin lineage` and `marin reproduce` print. Storage is all they read; with `--root` Dagster is not even imported."""
+"""The commands `marin lineage` and `marin reproduce`. They read storage only; with `--root` they do not even import Dagster."""
 
 import dataclasses
 import json
@@ -57,14 +57,14 @@ def reproduce(
 
 
 def stores_of(root: str | None) -> list[Store]:
-    """The store under a root, or the canonical store and the ferries' of the lab that the environment names."""
+    """Return the store under a root, or the canonical store and the ferries' store of the lab that the environment names."""
     if root is not None:
         return [Store(root)]
     return list(stores_from_environment())
 
 
 def show_walk(text: str, root: str | None, *, direction: Direction, shown: str, console: Console) -> None:
-    """Print the walk from an artifact as text, JSON, Mermaid or HTML. Raises ValueError for another form."""
+    """Print the walk from an artifact as text, JSON, Mermaid or HTML. Raises: ValueError for another form."""
     if shown not in SHOWN:
         raise ValueError(f"--graph is {shown!r}; allowed: mermaid, html")
     artifact = locate(stores_of(root), text)
@@ -81,7 +81,7 @@ def show_walk(text: str, root: str | None, *, direction: Direction, shown: str, 
 
 
 def walk(artifact: Artifact, direction: Direction) -> list[Artifact]:
-    """The artifact and its ancestors (manifest by manifest) or descendants (by the lineage tables), nearest first."""
+    """Return the artifact and its ancestors (manifest by manifest) or descendants (by the lineage tables), nearest first."""
     if direction == "up":
         return list(artifact.store.walk_up(artifact))
     graph = LineageGraph(lineage_tables(artifact.store))
@@ -89,7 +89,7 @@ def walk(artifact: Artifact, direction: Direction) -> list[Artifact]:
 
 
 def record(artifact: Artifact) -> dict[str, object]:
-    """An artifact as JSON shows it."""
+    """Return an artifact as JSON shows it."""
     manifest = artifact.manifest
     return {
         "name": artifact.name,
@@ -109,7 +109,7 @@ def record(artifact: Artifact) -> dict[str, object]:
 
 
 def check_stores(root: str | None, *, rebuild: bool, as_json: bool, console: Console) -> bool:
-    """Rebuild the tables when told to, then compare everything; whether nothing disagrees."""
+    """Rebuild the tables if asked, then compare everything. Returns whether nothing disagrees."""
     findings = []
     for store in stores_of(root):
         if rebuild:
@@ -131,8 +131,8 @@ def check_stores(root: str | None, *, rebuild: bool, as_json: bool, console: Con
 
 
 def reproduce_into(text: str, root: str | None, into: str | None, *, as_json: bool, console: Console) -> bool:
-    """Make an artifact again in an empty root and print every comparison; whether all bytes are equal."""
-    from recipes.stages import stages  # jax and the data engines: seconds that a walk does not cost
+    """Make an artifact again in an empty root and print every comparison. Returns whether all bytes are equal."""
+    from recipes.stages import stages  # imports jax and the data engines: seconds that a walk does not need
 
     artifact = locate(stores_of(root), text)
     target = Store(into or tempfile.mkdtemp(prefix="marin-reproduce-"))

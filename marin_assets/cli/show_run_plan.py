@@ -27,7 +27,7 @@ def plan_run(
 
 
 def print_plans(name: str | None, *, hardware: str | None, remat: str | None, shown: str, console: Console) -> None:
-    """Of one paper run or of all. Raises: ValueError for an unknown name, listing those there are."""
+    """Print one paper run, or all. Raises: ValueError for an unknown name, listing those that exist."""
     every = planned_runs()
     if name is not None and name not in every:
         raise ValueError(f"no paper run {name!r}; there are: {', '.join(every)}")

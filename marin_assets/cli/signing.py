@@ -36,7 +36,7 @@ CARD, CROISSANT, BILL = "README.md", "croissant.json", "sbom.spdx.json"
 
 
 def print_key(*, pem: bool) -> None:
-    """Print the public half of what this process signs with: one line for `lab.yaml`, or PEM for other tools."""
+    """Print the public half of this process's signing key: one line for `lab.yaml`, or PEM for other tools."""
     public = _signer().public
     print(public.pem if pem else public.text, end="" if pem else "\n")
 
@@ -55,7 +55,7 @@ def sign(text: str, root: str | None, console: Console) -> None:
 
 
 def append_logs(root: str | None, console: Console) -> None:
-    """Append what each store holds to its log and print the heads. Raises: ValueError where the policy names no log."""
+    """Append what each store holds to its log and print the heads. Raises: ValueError if the policy names no log."""
     policy = policy_from(os.environ)
     for store in stores_of(root):
         where = log_of(policy, store.storage)
@@ -141,9 +141,9 @@ def _only_listed(artifact: Artifact):
 
 
 def print_attested(folder: str, keys: list[str], *, as_json: bool, console: Console) -> bool:
-    """Verify an exported folder and print what it was made from; whether all of it holds.
+    """Verify an exported folder and print what it was made from. Returns whether all of it holds.
 
-    Without keys those of the policy that may publish count.
+    Without keys, the policy's publishers count.
     """
     named = [PublicKey.from_pem(Path(path).read_text()) for path in keys]
     policy = policy_from(os.environ)
@@ -164,7 +164,7 @@ def print_attested(folder: str, keys: list[str], *, as_json: bool, console: Cons
 
 
 def send_events(text: str, root: str | None, console: Console) -> bool:
-    """Send the OpenLineage events of an artifact and its ancestors, oldest first; print them where no server is named."""
+    """Send the OpenLineage events of an artifact and its ancestors, oldest first. Print them if no server is named."""
     artifact = locate(stores_of(root), text)
     events = [run_event(one.manifest) for one in reversed(list(artifact.store.walk_up(artifact)))]
     if not os.environ.get("OPENLINEAGE_URL"):

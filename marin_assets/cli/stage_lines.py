@@ -1,4 +1,4 @@
-"""A line for each stage that a command makes; all else that is printed meanwhile goes to a log file."""
+"""One line for each stage that a command makes; all other output goes to a log file."""
 
 import os
 import sys
@@ -14,7 +14,7 @@ WIDTH = 78
 
 
 class StageLines:
-    """Listens to the events of Dagster runs: a line for each asset made, and on a terminal what is under way."""
+    """Listens to the events of Dagster runs. Prints a line for each asset made, and on a terminal what is in progress."""
 
     def __init__(self, out: TextIO, total: int) -> None:
         self._out, self._total, self._made = out, total, 0
@@ -35,7 +35,7 @@ class StageLines:
             self._finished(event, entry.timestamp)
 
     def note(self, text: str) -> None:
-        """Show what is under way, in place of the note before it; on a terminal only."""
+        """Show what is in progress, in place of the note before it; on a terminal only."""
         if self._live:
             shown = " ".join(text.split())[: WIDTH - 2]
             self._out.write(f"\r\033[K  {shown}")
@@ -47,7 +47,7 @@ class StageLines:
         self._out.flush()
 
     def reused(self, name: str) -> None:
-        """Say that an artifact is there already."""
+        """Print that an artifact exists already."""
         self._made += 1
         self.line(f"{self._count()} {name:<48} {'reused':>8}")
 

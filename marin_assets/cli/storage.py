@@ -46,7 +46,7 @@ def lifecycle(
 
 
 def print_mirror(text: str, root: str | None, into: str, *, ancestors: bool, console: Console, as_json: bool = False) -> None:
-    """Copy, a line an artifact."""
+    """Copy, and print a line for each artifact."""
     artifact = locate(stores_of(root), text)
     who = f"{getpass.getuser()} at {socket.gethostname()}"
     copied = 0
@@ -60,7 +60,7 @@ def print_mirror(text: str, root: str | None, into: str, *, ancestors: bool, con
 
 
 def print_lifecycle(root: str, *, apply: bool) -> None:
-    """Print the rules as the bucket's JSON has them, those of others too where they are written."""
+    """Print the rules in the JSON form of the bucket; if they are written, also the rules of others."""
     if not root.startswith("gs://"):
         raise ValueError(f"--root is {root!r}; rules are for buckets: give the lab's gs:// root")
     from lineage.storage import lifecycle

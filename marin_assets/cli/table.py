@@ -1,4 +1,4 @@
-"""Which commands there are: the group, the place and one line of each. Their modules are imported when they run."""
+"""All commands: the group, the place and one line of each. Their modules are imported when they run."""
 
 from dataclasses import dataclass
 

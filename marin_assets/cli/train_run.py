@@ -24,15 +24,16 @@ from resources.lab import lab_from_environment
 
 BITS_PER_BYTE = "micro_bits_per_byte"
 SMALL_MEGABYTES = 32
-"""Text of one worker: a second one would load its libraries for longer than it would work."""
+"""Megabytes of text below which one worker is used: with so little text a second worker would load its libraries for longer
+than it works.
+"""
 
 
 def train_run(name: str, *, benchmarks: bool, as_json: bool) -> None:
     """Make the checkpoint of a declared run with all that is missing above it, its evaluation and its audit.
 
-    It is evaluated on held-out text, with `benchmarks` on every task of its policy.
-
-    Raises: ValueError for a run that is not declared; what the engines raise.
+    It is evaluated on held-out text; with `benchmarks`, on every task of its policy.
+    Raises: ValueError for a run that is not declared, and errors of the engines.
     """
     run = declarations().run(name)
     with dg.DagsterInstance.get() as instance, WorkerPool() as pool:
@@ -60,19 +61,19 @@ def train_run(name: str, *, benchmarks: bool, as_json: bool) -> None:
 
 
 def num_workers(run: Run) -> int:
-    """Processes for the shards of a run's data, by the declared size of its sources."""
+    """Return the number of processes for the shards of a run's data, by the declared size of its sources."""
     return 1 if sum(source_config(source).mixture_weight for source in run.sources) < SMALL_MEGABYTES else 2
 
 
 def final_nodes(run: Run, *, benchmarks: bool) -> list[Node]:
-    """The last checkpoint, its scores on held-out text or on every task of the policy, and its audit."""
+    """Return the last checkpoint, its scores on held-out text or on every task of the policy, and its audit."""
     last = run.spec.num_steps
     tasks = [task for task in eval_tasks(run) if benchmarks or task.name == HELDOUT_TASK]
     return [checkpoint(run, last), *(eval_node(run, last, task) for task in tasks), audit(run, last)]
 
 
 def check_heldout(corpora: Sequence[Artifact]) -> None:
-    """Raises: ValueError, before anything is trained, if there is no held-out document to evaluate on."""
+    """Check before training that there is a held-out document to evaluate on. Raises: ValueError if there is none."""
     rows = [corpus.manifest.statistics for corpus in corpora]
     if not sum(int(str(each["rows_heldout"])) for each in rows):
         kept, read = (sum(int(str(each[name])) for each in rows) for name in ("rows_out", "rows_in"))
@@ -83,14 +84,14 @@ def check_heldout(corpora: Sequence[Artifact]) -> None:
 
 
 def report_checkpoints(instance: dg.DagsterInstance, store: Store, run: Run) -> None:
-    """Report the checkpoints that are there to Dagster, as the sensor does while it runs."""
+    """Report the existing checkpoints to Dagster, as the sensor does while it runs."""
     for made in find_all(store, [checkpoint(run, step) for step in run.spec.saved_steps()]):
         if made is not None and not reports(instance, made, newest=1):
             instance.report_runless_asset_event(materialization(made, recorded(made) | provenance(made)))
 
 
 def outcome(store: Store, run: Run) -> dict[str, object]:
-    """The loss, the held-out bits a byte and the verdict of the audit at a run's last step, and where the checkpoint is."""
+    """Return the loss, the held-out bits a byte and the audit's verdict at a run's last step, and the checkpoint's place."""
     last, heldout = run.spec.num_steps, next(task for task in eval_tasks(run) if task.name == HELDOUT_TASK)
     nodes = (checkpoint(run, last), eval_node(run, last, heldout), audit(run, last))
     trained, scored, audited = (resolve(store, node) for node in nodes)
@@ -105,7 +106,7 @@ def outcome(store: Store, run: Run) -> dict[str, object]:
 
 
 def outcome_lines(outcome: dict[str, object]) -> Iterator[str]:
-    """Lines of an outcome, and the next commands."""
+    """Return the lines of an outcome, and the next commands."""
     run = outcome["run"]
     loss, bits = outcome["loss_nats"], outcome["heldout_bits_per_byte"]
     yield f"loss    {loss:.3f} nats a token at the last step; held-out text {bits:.3f} bits a byte"

@@ -29,7 +29,7 @@ def upgrade(
 
 def print_upgrade(root: str | None, *, apply: bool, as_json: bool = False, console: Console) -> bool:
     """Print the plan of every store, and apply it if asked. Returns False if an artifact cannot be upgraded."""
-    from recipes.upgrades import key_today  # the data engines: seconds that other commands need not wait for
+    from recipes.upgrades import key_today  # imports the data engines: seconds that other commands do not need
 
     plans = [(store, plan_upgrade(store, key_today)) for store in stores_of(root)]
     if as_json:

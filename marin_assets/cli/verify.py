@@ -1,4 +1,4 @@
-"""What `marin verify` does: drifted artifacts made again with today's code, their bytes compared, the outcome recorded."""
+"""The command `marin verify`: make drifted artifacts again with today's code, compare their bytes, record the outcome."""
 
 import dataclasses
 import getpass
@@ -30,7 +30,7 @@ VERIFY_WORKERS = 2
 
 @dataclass(frozen=True)
 class VerifyAnswer:
-    """One drifted artifact and what came of it: evidence, or why there is none."""
+    """One drifted artifact and its result: evidence, or why there is none."""
 
     artifact: Artifact
     drift: Drift
@@ -71,8 +71,8 @@ def verify(
 
 
 def print_verified(text: str | None, root: str | None, *, num_shards: int, jobs: bool, as_json: bool, console: Console) -> bool:
-    """Verify an artifact, or every drifted one that nobody has; whether no other bytes have come out, now or before."""
-    from recipes.stages import stages  # jax and the data engines: seconds that a walk does not cost
+    """Verify an artifact, or every drifted one without evidence. Returns if no other bytes have come out, now or before."""
+    from recipes.stages import stages  # imports jax and the data engines: seconds that a walk does not need
 
     registry, stores = stages(), stores_of(root)
     drifted = drifted_artifacts([locate(stores, text)] if text is not None else newest(stores), registry)
