@@ -98,7 +98,7 @@ def _of_sweep(sweep: Sweep) -> tuple[Iterator[AssetTemplate], list]:
 
 
 def _add_cards(table: AssetTable, runs: Sequence[Run]) -> None:
-    """Add cards of every corpus that is trained on. A card shows one token cache: that of a trained tokenizer, if there is one."""
+    """Add cards of every corpus that is trained on. A card shows one token cache: that of a trained tokenizer, if any."""
     by_corpus = {}
     for run in sorted(runs, key=lambda run: isinstance(run.tokens.tokenizer, PublishedModel)):
         by_corpus.setdefault(run.corpus.name, run.tokens)
