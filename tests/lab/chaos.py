@@ -1,9 +1,10 @@
-"""Chaos: whatever can die dies, at random moments of a training run of two hosts, and nothing is lost: `make chaos`.
+"""Chaos: kill every kind of victim at random moments of a training run of two hosts, and check that nothing is lost: `make
+chaos`.
 
-A run is trained undisturbed, by two processes. Then the same run is launched as an asset, by a daemon that takes it from its
-queue, as a JobSet on a real API server, its data and checkpoints in a bucket; and at random moments one of `VICTIMS` is killed
-with SIGKILL. A person, whom this script plays, launches the asset again whenever no run of it lives. The table says what was
-hit when; then the checkpoints are compared. Ends with status 1 where a promise was broken (`chaos_promises.py`).
+Two processes first train the run undisturbed. Then a daemon launches the same run as an asset from its queue, as a JobSet on a
+real API server, with data and checkpoints in a bucket. At random moments one of `VICTIMS` is killed with SIGKILL. This script
+plays a person who launches the asset again whenever no run of it is alive. The table lists what was hit and when. At the end
+the checkpoints are compared. The exit status is 1 if a promise was broken (`chaos_promises.py`).
 
     python tests/lab/chaos.py --strikes 20 --seed 1 --steps 3000
 """
@@ -44,14 +45,14 @@ log = logging.getLogger("chaos")
 WAIT_SECONDS = 1800.0
 LONGEST_PAUSE = 12.0
 AFTER_SAVE, ANY = "training", "any"
-"""Moments of a strike: when the run trains again, or whatever it does."""
+"""Moments of a strike: when the run trains again, or at any state of the run."""
 RETRIES = {"first_wait_seconds": 0.5, "max_wait_seconds": 2.0, "healthy_seconds": 2.0}
-"""Kills come every few seconds here and not every few hours, so an attempt is healthy after a shorter time than an hour."""
+"""Kills come every few seconds here and not every few hours, so an attempt counts as healthy after less than an hour."""
 
 
 @dataclass(frozen=True)
 class Strike:
-    """What was hit, when, and how far the run had come."""
+    """One strike: the victim, the moment, and the progress of the run."""
 
     victim: str
     seconds: float
@@ -62,10 +63,10 @@ class Strike:
 
 
 def strikes(world: World, count: int) -> Iterator[Strike]:
-    """Hit `count` times, every victim equally often, in random order after random pauses.
+    """Strike `count` times, every victim equally often, in random order after random pauses.
 
-    A start takes longer than the longest pause, so pauses alone would hit little but starts: half of the strikes, by lot, wait
-    until the run has saved something since the one before. The others come wherever it is.
+    A start takes longer than the longest pause, so pauses alone would hit mostly starts. Half of the strikes, chosen at random,
+    wait until the run has saved a checkpoint since the last strike. The others do not wait.
     """
     names = [name for _ in range(count // len(VICTIMS) + 1) for name in world.rng.sample(list(VICTIMS), len(VICTIMS))]
     moments = world.rng.sample([AFTER_SAVE, ANY] * (count // 2 + 1), 2 * (count // 2 + 1))
@@ -85,41 +86,41 @@ def strikes(world: World, count: int) -> Iterator[Strike]:
 
 
 def newest(world: World) -> int:
-    """The last step that a process said to be saved."""
+    """Return the last step that a process reported as saved."""
     return max(saved_steps(world.lab.kubelet), default=0)
 
 
 def person(world: World) -> None:
-    """Launches the asset whenever it is not made and nobody works on it."""
+    """Launch the asset whenever it is not made and no run works on it."""
     while not world.done.wait(1.0):
         try:
             if not world.active_runs() and not world.is_finished():
                 world.launches += 1
                 world.dagster.launch(TRAIN, {"launch": str(world.launches)})
-        except Exception as error:  # the servers that it asks are being killed; the next look asks again
+        except Exception as error:  # the servers that it calls are being killed; the next look tries again
             message = getattr(error, "stderr", b"").decode().strip()
             world.unanswered[f"person: {unnumbered(message.rpartition('\n')[2] or repr(error))}"] += 1
             log.warning("a launch failed: %s", message[-1000:] or error)
 
 
 def witness(world: World) -> None:
-    """Notes every job that there is."""
+    """Record every job that exists."""
     while not world.done.wait(0.2):
         try:
             for jobset in world.lab.admin.find(JOBSETS):
                 world.jobsets[jobset["metadata"]["uid"]] = int(jobset["metadata"]["annotations"][ATTEMPT])
-        except Exception as error:  # as above; the distinct ones are printed at the end, for somebody to judge
+        except Exception as error:  # as above; the end of the run prints the distinct ones for a person to judge
             world.unanswered[f"witness: {unnumbered(repr(error))}"] += 1
 
 
 def unnumbered(text: str) -> str:
-    """Equal for looks that failed for one reason."""
+    """Remove numbers, so that looks that failed for one reason have equal messages."""
     return re.sub(r"0x[0-9a-f]+|[0-9a-f]{8,}|[0-9]+", "#", text)[:200]
 
 
 @contextmanager
 def disturbed(run: Run, plain: Store, folder: Path, compiled: Path, seed: int) -> Iterator[World]:
-    """The lab with the run's data in its bucket, and somebody who wants the run."""
+    """Yield the lab with the run's data in its bucket, and a person who launches the run."""
     env = {**compiled_in(compiled), "MARIN_HEARTBEAT_SECONDS": "10", "MARIN_ROLLING_SECONDS": "2"}
     mounts = [{"path": str(compiled), "host_path": str(compiled)}]
     with WholeLab(folder / "lab", env, mounts=mounts, retries=RETRIES) as lab, _storing_in(lab):
@@ -143,7 +144,7 @@ def disturbed(run: Run, plain: Store, folder: Path, compiled: Path, seed: int) -
 
 
 def run_chaos(folder: Path, *, count: int, seed: int, steps: int) -> tuple[list[Strike], Ended]:
-    """Both runs; what was hit, and how it ended."""
+    """Run both runs; print the strikes and the results."""
     run = chaos_run(steps)
     lab = Path(tempfile.mkdtemp(prefix="lab-", dir=folder))
     plain = Store(str(folder / "plain"), str(folder / "work"))
@@ -168,7 +169,7 @@ def run_chaos(folder: Path, *, count: int, seed: int, steps: int) -> tuple[list[
 
 
 def reported(world: World) -> list[str]:
-    """Checkpoints that Dagster knows of, an entry an event."""
+    """Return the checkpoints that Dagster has recorded, one entry for each event."""
     query = (
         "select partition from event_logs where dagster_event_type = 'ASSET_MATERIALIZATION' and asset_key like '%checkpoint%'"
     )
@@ -176,7 +177,7 @@ def reported(world: World) -> list[str]:
 
 
 def hold_back_evaluations(instance: Path) -> None:
-    """What the sensor requests waits in the queue: two cores have the run to train."""
+    """Keep the sensor's requests in the queue: two cores can only train the run."""
     record = yaml.safe_load(instance.read_text())
     record["concurrency"]["runs"]["tag_concurrency_limits"] = [{"key": "dagster/sensor_name", "limit": 0}]
     instance.write_text(yaml.safe_dump(record))
@@ -184,7 +185,7 @@ def hold_back_evaluations(instance: Path) -> None:
 
 @contextmanager
 def _storing_in(lab: WholeLab) -> Iterator[None]:
-    """This process speaks to the lab's bucket too."""
+    """Let this process use the lab's bucket too."""
     os.environ["STORAGE_EMULATOR_HOST"] = lab.bucket.url
     try:
         yield

@@ -1,4 +1,4 @@
-"""What chaos may not break, read from what is left: checkpoints, jobs, every pod's life and log."""
+"""The promises that chaos must not break, checked by what is left: checkpoints, jobs, every pod's life and log."""
 
 import itertools
 import re
@@ -19,19 +19,19 @@ RANK = "batch.kubernetes.io/job-completion-index"
 
 @dataclass(frozen=True)
 class Ended:
-    """A disturbed run when it is over."""
+    """A disturbed run after its end."""
 
     wanted: dict[int, str]
     """Data versions of the undisturbed run's checkpoints, by step."""
     versions: dict[int, str]
     jobsets: dict[str, int]
-    """Attempt of every job that was ever seen, by uid."""
+    """Attempt of every job that existed, by uid."""
     pods: list[PodProcess]
     logs: list[list[bytes]]
     reported: list[str]
     launches: int
     unanswered: dict[str, int]
-    """Looks of this script's own that failed, by what they said: servers that were dead, and nothing else."""
+    """Failed looks of this script, by message; only dead servers may cause them."""
     undisturbed_seconds: float
     seconds: float
 
@@ -58,7 +58,7 @@ class Ended:
 
 
 def broken(ended: Ended) -> list[str]:
-    """Promises that were not kept."""
+    """Return the promises that were broken."""
     steps = [step for step, version in ended.wanted.items() if ended.versions.get(step) != version]
     wrong = [f"the checkpoint of step {step} is not the undisturbed run's" for step in steps]
     wrong += [f"step {step} was saved, and a later start went on from step {at}" for step, at in lost_saves(ended.logs)]
@@ -71,10 +71,10 @@ def broken(ended: Ended) -> list[str]:
 
 
 def at_once(pods: list[PodProcess]) -> Iterator[tuple[str, str]]:
-    """Pairs of pods of one rank that had a process at the same time.
+    """Yield pairs of pods of one rank that had a process at the same time.
 
-    The stronger evidence that no job was there twice: two objects cannot have one name at one time anyway, so equal attempts
-    would tell of an account that was lost, and not of two jobs that trained.
+    This is stronger evidence that no job existed twice. Two objects cannot have one name at one time, so equal attempts would
+    only show a lost record, and not two jobs that trained.
     """
     for one, other in itertools.combinations((pod for pod in pods if len(pod.lived) == 2), 2):
         same_rank = one.raw["metadata"]["annotations"][RANK] == other.raw["metadata"]["annotations"][RANK]
@@ -83,12 +83,12 @@ def at_once(pods: list[PodProcess]) -> Iterator[tuple[str, str]]:
 
 
 def resumes(logs: list[list[bytes]]) -> list[tuple[str, int]]:
-    """When each process went on, and from which step."""
+    """Return when each process resumed, and from which step."""
     return sorted((match[1], int(match[2])) for match in _matches(RESUMED, logs))
 
 
 def lost_saves(logs: list[list[bytes]]) -> list[tuple[int, int]]:
-    """Saves that a process spoke of and a later start did not go on from: (saved, went on from)."""
+    """Return saves that a process reported and a later start did not use: (saved, resumed from)."""
     saved = [(match[1], int(match[2])) for match in _matches(SAVED, logs)]
     lost = []
     for moment, at in resumes(logs):
@@ -99,7 +99,7 @@ def lost_saves(logs: list[list[bytes]]) -> list[tuple[int, int]]:
 
 
 def saved_steps(kubelet: Kubelet) -> list[int]:
-    """Steps that a process has said to be saved, so far."""
+    """Return the steps that a process has reported as saved so far."""
     return [int(match[2]) for match in _matches(SAVED, [pod.log_lines("", 0) or [] for pod in list(kubelet.history)])]
 
 

@@ -1,4 +1,4 @@
-"""Who dies in chaos, and how: each takes the world, kills with SIGKILL, and says what it hit."""
+"""The victims of chaos: each function takes the world, kills with SIGKILL, and returns what it hit."""
 
 import random
 import threading
@@ -19,12 +19,12 @@ from recipes.records.run import Run
 
 GRACE_SECONDS = 15.0
 AWAY = (0.5, 4.0)
-"""How long a server is away before it is started again, at least and at most."""
+"""Least and greatest seconds for which a server is away before it is started again."""
 
 
 @dataclass
 class World:
-    """The lab, its Dagster, the run, and what has been seen."""
+    """The lab, its Dagster, the run, and what the script has observed."""
 
     lab: WholeLab
     dagster: DagsterProcesses
@@ -35,9 +35,9 @@ class World:
     rng: random.Random
     launches: int = 0
     jobsets: dict[str, int] = field(default_factory=dict)
-    """Attempt by uid, of every job that was ever seen."""
+    """Attempt of every job that existed, by uid."""
     unanswered: Counter[str] = field(default_factory=Counter)
-    """Looks of the script's own that failed, by what they said."""
+    """Failed looks of the script, by message."""
     done: threading.Event = field(default_factory=threading.Event)
 
     def pods(self) -> list[PodProcess]:
@@ -68,7 +68,7 @@ def kill_gang(world: World) -> str:
 
 
 def reclaim_node(world: World) -> str:
-    """As a spot node goes: a warning, a grace, and another node comes."""
+    """Reclaim a node as a spot node is reclaimed: a warning, a grace period, and another node."""
     pods = world.pods()
     if not pods:
         return "no host was left to hit"
@@ -114,7 +114,7 @@ VICTIMS: dict[str, Callable[[World], str]] = {
 
 
 def is_there(world: World, victim: str) -> bool:
-    """Whether there is anything of a victim to hit: hosts, or the step that watches them. Servers are always there."""
+    """Return whether a victim exists: hosts, or the step that watches them. Servers always exist."""
     if victim in ("pod", "gang", "node"):
         return bool(world.pods())
     return victim != "step" or bool(world.dagster.runs())

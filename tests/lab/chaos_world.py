@@ -30,7 +30,7 @@ SAVES = 10
 
 
 def chaos_run(steps: int) -> Run:
-    """The small run on two hosts, with ten kept checkpoints."""
+    """Return the small run on two hosts, with ten kept checkpoints."""
     small = small_run("chaos")
     spec = replace(small.spec, num_steps=steps, save_every_steps=steps // SAVES)
     return replace(small, spec=spec, execution=Execution((SHAPE.name,)))
@@ -41,30 +41,32 @@ def final(run: Run) -> Node:
 
 
 def make_data(run: Run, store: Store) -> None:
-    """All that the run reads, made here."""
+    """Make all that the run reads, on this machine."""
     for node in ancestors_first([final(run)])[:-1]:
         build(store, node)
 
 
 def give_data(run: Run, store: Store, into: Store) -> None:
-    """All that the run reads, into a bucket."""
+    """Copy all that the run reads into a bucket."""
     for parent in final(run).parents():
         for _ in mirror(resolve(store, parent), into, "chaos"):
             pass
 
 
 def versions(run: Run, store: Store) -> dict[int, str]:
-    """Data versions of the run's kept checkpoints, by step."""
+    """Return the data versions of the run's kept checkpoints, by step."""
     return {step: resolve(store, checkpoint(run, step)).data_version for step in run.spec.saved_steps()}
 
 
 def compiled_in(folder: Path) -> dict[str, str]:
-    """Processes that start again find what was compiled before. An entry is written in place: hosts have a folder each."""
+    """Return variables for a compilation cache that a host's next process reuses. Entries are written in place: one folder a
+    host.
+    """
     return {"JAX_COMPILATION_CACHE_DIR": str(folder), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.3"}
 
 
 def gang_of_processes(launch: LaunchRequest, environment: Mapping[str, str] | None = None) -> LaunchRecord:
-    """A launcher: the hosts of a gang as child processes of this one. Raises: RuntimeError with the end of their log."""
+    """Launch the hosts of a gang as child processes of this one. Raises: RuntimeError with the end of their log."""
     address = f"127.0.0.1:{free_port()}"
     gang = {PROCESSES: str(HOSTS), COORDINATOR: address, "JAX_COORDINATOR_BIND_ADDRESS": address, "PYTHONPATH": str(ROOT)}
     launch.log_path.parent.mkdir(parents=True, exist_ok=True)
@@ -82,5 +84,5 @@ def gang_of_processes(launch: LaunchRequest, environment: Mapping[str, str] | No
 
 
 def add_node(kubelet: Kubelet, name: str) -> None:
-    """It takes one pod of the gang and no second: the real scheduler counts its GPUs."""
+    """Add a node that takes one pod of the gang: the real scheduler counts its GPUs."""
     kubelet.add_node(name, SHAPE.node_selector, {"nvidia.com/gpu": "8", "rdma/ib": "1"}, SHAPE.taints)

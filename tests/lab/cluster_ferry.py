@@ -1,8 +1,8 @@
 """Run today's smoke ferry on a local cluster and compare every artifact with the local ferry: `make cluster-ferry`.
 
-The real recipe and command: jobs are Kubernetes Jobs whose pods run, artifacts lie in a bucket, Dagster's storage is
-PostgreSQL. The local ferry of that day is sailed first where it is not there (`./marin ferry`, seven minutes; the other ten).
-Ends with status 1 where an artifact differs. `--data-runners 2` gives shards of data stages to Indexed Jobs; `--keep FOLDER`
+It uses the real recipe and command: jobs are Kubernetes Jobs whose pods run, artifacts are in a bucket, Dagster's storage is
+PostgreSQL. If the local ferry of the day is missing, it runs first (`./marin ferry`, seven minutes; the cluster's takes ten).
+The exit status is 1 if an artifact differs. `--data-runners 2` gives shards of data stages to Indexed Jobs; `--keep FOLDER`
 keeps the bucket and the log of jobs.
 """
 
@@ -32,7 +32,7 @@ from resources.cluster import JOBS, Cluster
 from resources.stores import DEFAULT_ROOT, FERRY_TTL_DAYS
 
 TIMED = ("evals.report",)
-"""Stages whose bytes tell how long the others took."""
+"""Stages whose bytes contain durations of other stages."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def local_store() -> Store:
 
 
 def compared(local: Store, cluster: Store, day: str) -> list[Compared]:
-    """Every artifact of the local day, its roster first, beside the one of the same identity on the cluster."""
+    """Compare every artifact of the local day, its roster first, with the artifact of the same identity on the cluster."""
     ferry = smoke_ferry()
     report = resolve(local, recipe.report(recipe.rostered_run(ferry, local, day)))
     made = [resolve(local, recipe.existing_roster(ferry, local, day)), *reversed(list(local.walk_up(report)))]
@@ -69,7 +69,7 @@ def compared(local: Store, cluster: Store, day: str) -> list[Compared]:
 
 
 def sail(lab: WholeLab, day: str, downloads: Path) -> float:
-    """The ferry on the cluster; seconds. What was downloaded already is given to it: the files are pinned by their hashes."""
+    """Run the ferry on the cluster and return its seconds. It gets the existing downloads: their hashes are pinned."""
     if downloads.is_dir():
         shutil.copytree(downloads, lab.folder / "scratch" / "downloads")
     lab.kubelet.add_node("cpu-0")

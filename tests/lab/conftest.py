@@ -26,7 +26,7 @@ def plane() -> Iterator[ControlPlane | RunningPlane]:
 
 @pytest.fixture
 def mortal_plane(plane: ControlPlane | RunningPlane) -> ControlPlane:
-    """A control plane whose API server may be killed: our own."""
+    """Return a control plane of our own, whose API server may be killed."""
     if not isinstance(plane, ControlPlane):
         pytest.skip("MARIN_KUBECONFIG names a control plane that is not ours to kill")
     return plane
@@ -49,7 +49,7 @@ def kubelet(plane: ControlPlane | RunningPlane) -> Iterator[Kubelet]:
 
 @pytest.fixture(scope="session")
 def jobsets(kubelet: Kubelet) -> Iterator[JobSetController]:
-    """The controller of JobSets."""
+    """Yield the controller of JobSets."""
     with JobSetController(kubelet.cluster) as running:
         yield running
         assert not running.errors
@@ -57,7 +57,7 @@ def jobsets(kubelet: Kubelet) -> Iterator[JobSetController]:
 
 @pytest.fixture
 def cluster(plane: ControlPlane | RunningPlane, kubelet: Kubelet, request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """The API server as a namespace of this test's own, with the account that jobs run under."""
+    """Yield the API server as a namespace for this test, with the account that jobs run under."""
     name = request.node.name.replace("_", "-").replace("[", "-").rstrip("]")[:50].strip("-")
     here = replace(plane.cluster("default"), namespace=name)
     here.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})

@@ -36,9 +36,10 @@ contexts: [{{name: lab, context: {{cluster: lab, user: lab}}}}]
 
 
 def binaries(environment: Mapping[str, str] = os.environ) -> Path:
-    """The first folder that has all of them. Raises: FileNotFoundError naming what each lacks, and the command that builds.
+    """Return the first folder that has all binaries. Raises: FileNotFoundError naming what each folder lacks, and the build
+    command.
 
-    The assets of envtest have an API server and etcd alone, which schedule nothing and run no job: they are passed over.
+    The assets of envtest have only an API server and etcd. They schedule nothing and run no job, so they are skipped.
     """
     cache = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folders = [Path(environment[name]) for name in ("MARIN_KUBE", "KUBEBUILDER_ASSETS") if environment.get(name)]
@@ -52,7 +53,7 @@ def binaries(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def control_plane(environment: Mapping[str, str] = os.environ) -> "ControlPlane | RunningPlane":
-    """What is at hand first. Raises: FileNotFoundError, as `binaries`."""
+    """Return the first available control plane. Raises: FileNotFoundError, as `binaries`."""
     running = environment.get("MARIN_KUBECONFIG", "")
     return RunningPlane(Path(running)) if running else ControlPlane(binaries(environment))
 
@@ -64,7 +65,7 @@ def free_port() -> int:
 
 
 class RunningPlane:
-    """A control plane that somebody else runs, and that tests fill with nodes, namespaces and jobs: not one with work on it."""
+    """A running control plane that tests fill with nodes, namespaces and jobs: never give one that has real work."""
 
     def __init__(self, kubeconfig: Path):
         self.kubeconfig = kubeconfig
@@ -79,14 +80,14 @@ class RunningPlane:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """It goes on."""
+        """Leave it running."""
 
     def cluster(self, namespace: str) -> Cluster:
         return from_kubeconfig(self.kubeconfig, namespace)
 
 
 class ControlPlane:
-    """The processes of a cluster; every listener is on 127.0.0.1, all state in one folder on a memory file system."""
+    """The processes of a cluster. Every listener is on 127.0.0.1, and all state is in one folder on a memory file system."""
 
     def __init__(self, folder: Path):
         self.binaries = folder
@@ -116,7 +117,7 @@ class ControlPlane:
         return from_kubeconfig(self.kubeconfig, namespace)
 
     def kill_api_server(self) -> None:
-        """kill -9; its state is in etcd."""
+        """Kill the API server with SIGKILL; its state is in etcd."""
         process = self.processes.pop("kube-apiserver")
         process.kill()
         process.wait()
@@ -128,7 +129,7 @@ class ControlPlane:
             "--authorization-mode=RBAC", "--service-account-key-file", self.folder / "sa.key",
             "--service-account-signing-key-file", self.folder / "sa.key",
             "--service-account-issuer=https://kubernetes.default.svc", "--service-cluster-ip-range=10.96.0.0/24",
-            "--endpoint-reconciler-type=none",  # loopback may be no endpoint
+            "--endpoint-reconciler-type=none",  # the server may refuse loopback as an endpoint
             "--kubelet-preferred-address-types=InternalIP", "--allow-privileged=true", *self._before(21, TTL_GATE),
         )  # fmt: skip
         self._wait_for("kube-apiserver", lambda: self.ca.exists() and self._get("/readyz").text == "ok")
@@ -179,7 +180,7 @@ class ControlPlane:
         self._wait_for("controllers", lambda: self._get(account).ok)
 
     def _before(self, minor: int, flag: str) -> tuple[str, ...]:
-        """A flag that releases 1.MINOR and later do not need, or do not know."""
+        """Return a flag that releases from 1.MINOR on do not need, or do not know."""
         return (flag,) if self.minor < minor else ()
 
     def _spawn(self, name: str, *arguments: str | Path) -> None:
@@ -196,7 +197,7 @@ class ControlPlane:
             return session.get(self.url + path, headers=headers, verify=str(self.ca), timeout=5)
 
     def _wait_for(self, what: str, ready: Callable[[], bool]) -> None:
-        """Raises: RuntimeError with the end of the log of a process that died; TimeoutError."""
+        """Wait for a condition. Raises: RuntimeError with the end of the log of a dead process; TimeoutError."""
         end = time.monotonic() + READY_SECONDS
         while time.monotonic() < end:
             for name, process in self.processes.items():

@@ -45,23 +45,23 @@ class DagsterProcesses:
         self._spawn("daemon", "dagster._daemon", "run", "-w", str(self.workspace))
 
     def kill_daemon(self) -> None:
-        """kill -9."""
+        """Kill the daemon with SIGKILL."""
         self._kill("daemon")
 
     def kill_runs(self) -> int:
-        """kill -9 for the processes of every run that the code location has started, their steps included; how many."""
+        """Kill the processes of every run of the code location, their steps included, with SIGKILL. Returns their number."""
         pids = self.runs()
         for pid in pids:
-            with contextlib.suppress(ProcessLookupError):  # it ended before its turn
+            with contextlib.suppress(ProcessLookupError):  # it has ended already
                 os.kill(pid, signal.SIGKILL)
         return len(pids)
 
     def runs(self) -> list[int]:
-        """Processes of the runs that the code location has started, and of their steps."""
+        """Return the processes of the runs that the code location has started, and of their steps."""
         return [pid for pid, command in _descendants(self.processes["location"].pid) if "spawn_main" in command]
 
     def launch(self, job: str, tags: Mapping[str, str]) -> None:
-        """Put a run of a job into the queue, as a person does. Raises: CalledProcessError with what it said."""
+        """Put a run of a job into the queue, as a person does. Raises: CalledProcessError with the output of the command."""
         options = ("-w", str(self.workspace), "--location", LOCATION, "-j", job, "--tags", json.dumps(dict(tags)))
         command = [self.python, "-m", "dagster", "job", "launch", *options]
         subprocess.run(command, cwd=ROOT, env=dict(self.environment), check=True, capture_output=True)
@@ -79,7 +79,7 @@ class DagsterProcesses:
         process.wait()
 
     def _until_served(self) -> None:
-        """Raises: RuntimeError with the end of its log where it died; TimeoutError."""
+        """Wait until it serves. Raises: RuntimeError with the end of its log if it died; TimeoutError."""
         end = time.monotonic() + START_SECONDS
         check = [self.python, "-m", "dagster", "api", "grpc-health-check", "-p", str(self.port), "-h", "127.0.0.1"]
         while subprocess.run(check, capture_output=True, check=False).returncode:
@@ -91,7 +91,7 @@ class DagsterProcesses:
 
 
 def _descendants(parent: int) -> Iterator[tuple[int, str]]:
-    """Processes below one, and their command lines; a parent before its children."""
+    """Yield the descendants of a process, and their command lines; a parent before its children."""
     for path in Path("/proc").glob("[0-9]*"):
         try:
             above = int((path / "stat").read_text().rpartition(")")[2].split()[1])

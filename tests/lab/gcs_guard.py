@@ -2,9 +2,10 @@
 
     with gcs_guard(upstream) as url:        # `fake_gcs.guarded_gcs_server` sets both up
 
-A request whose preconditions do not hold is answered here, by the object's generation upstream; others are passed on without
-them, under one lock, so that nothing comes between. Kept here too: how far a resumable upload is (to ask upstream would end
-it), bucket lifecycles, metagenerations of objects, the XML API's PUT. Its listings are upstream's, with what they lack.
+The guard answers requests whose preconditions do not hold, by the object's generation upstream. It passes the others on without
+preconditions, under one lock, so that nothing comes between check and request. The guard also keeps the progress of resumable
+uploads (upstream would end an upload that is asked for it), bucket lifecycles, metagenerations of objects, and the XML API's
+PUT. It completes the listings of upstream.
 """
 
 import contextlib
@@ -29,7 +30,7 @@ XML_MATCH = "x-goog-if-generation-match"
 
 @dataclass
 class Session:
-    """A resumable upload: its object, what must hold when it ends, how many bytes arrived, and the answer that ended it."""
+    """A resumable upload: its object, its preconditions, how many bytes arrived, and the answer that ended it."""
 
     place: Place
     preconditions: Mapping[str, str]
@@ -39,7 +40,7 @@ class Session:
 
 @dataclass
 class Guard:
-    """What the proxy knows beside upstream."""
+    """State of the proxy beside that of upstream."""
 
     upstream: str
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -56,7 +57,7 @@ class Guard:
             return Answer(answer.status, answer.read(), dict(answer.getheaders()))
 
     def check(self, place: Place, preconditions: Mapping[str, str], *, reading: bool) -> None:
-        """Raises: ApiError 412 or 304 where a precondition does not hold, by what is upstream now."""
+        """Check preconditions against the object upstream. Raises: ApiError 412 or 304 if one does not hold."""
         if not preconditions:
             return
         answer = self.call("GET", f"/storage/v1/b/{place[0]}/o/{quote(place[1], safe='')}")
@@ -142,7 +143,7 @@ class _Handler(BaseHTTPRequestHandler):
         return answer
 
     def _chunk(self, session: Session) -> Answer:
-        """Preconditions hold or not when the last byte comes; who asks how far it is asks nothing of upstream."""
+        """Take a chunk. Preconditions are checked at the last byte. A request for the progress does not reach upstream."""
         if self.command == "DELETE":
             del self.guard.sessions[self.query["upload_id"]]
             return Answer(499)
@@ -188,7 +189,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def gcs_guard(upstream: str, port: int) -> Iterator[str]:
-    """The URL of a guard of its own on 127.0.0.1, gone after the block."""
+    """Yield the URL of a new guard on 127.0.0.1."""
     handler = type("Handler", (_Handler,), {"guard": Guard(upstream)})
     server = ThreadingHTTPServer(("127.0.0.1", port), handler)
     server.daemon_threads = True

@@ -1,7 +1,7 @@
-"""What the test's object store holds: buckets, objects, generations, and the preconditions of Google's JSON API.
+"""The state of the test's object store: buckets, objects, generations, and the preconditions of Google's JSON API.
 
-It is written from the public API reference, not from our client; `gcs_conformance.py` holds it and fake-gcs-server to the same
-list. One lock around everything: a request is applied whole or not at all.
+It is written from the public API reference, not from our client. `gcs_conformance.py` tests it and fake-gcs-server with the
+same list. One lock covers everything: a request is applied whole or not at all.
 """
 
 import base64
@@ -39,7 +39,7 @@ class Stored:
     crc32c: str = ""
     size: int = 0
     md5: str = ""
-    """Told where it is set: composed objects have none."""
+    """Reported if it is set: composed objects have none."""
 
     def __post_init__(self) -> None:
         self.size = self.size or len(self.data)
@@ -48,7 +48,7 @@ class Stored:
 
 @dataclass
 class Upload:
-    """A resumable upload under way: what has arrived, and what must hold when it ends."""
+    """A resumable upload in progress: what has arrived, and its preconditions."""
 
     bucket: str
     name: str
@@ -60,8 +60,9 @@ class Upload:
 
 @dataclass
 class Objects:
-    """All buckets, in memory. Generations rise by one a write, from the clock's microseconds as Google's do: a server that is
-    started again gives none twice."""
+    """All buckets, in memory. Each write raises the generation by one, from the clock's microseconds as at Google, so a server
+    that is started again repeats none.
+    """
 
     lock: threading.RLock = field(default_factory=threading.RLock)
     buckets: dict[str, dict[str, object]] = field(default_factory=dict)
@@ -70,12 +71,12 @@ class Objects:
     generation: int = field(default_factory=lambda: time.time_ns() // 1000)
 
     def check_bucket(self, bucket: str) -> None:
-        """Raises: ApiError 404, in Google's words, by which a client knows it from the 404 of an object."""
+        """Check a bucket. Raises: ApiError 404 in Google's words, which differ from those for an object."""
         if bucket not in self.buckets:
             raise ApiError(404, "The specified bucket does not exist.")
 
     def check(self, bucket: str, name: str, preconditions: Mapping[str, str], *, reading: bool = False) -> None:
-        """Raises: ApiError 412 (304 for a read that asked for another generation) where a precondition does not hold."""
+        """Check preconditions. Raises: ApiError 412 (304 for a read of another generation) if one does not hold."""
         there = self.objects.get((bucket, name))
         has = {"Generation": there.generation if there else 0, "Metageneration": there.metageneration if there else 0}
         for key in PRECONDITIONS:
@@ -135,7 +136,7 @@ class Objects:
         self.buckets[name] = facts
 
     def keep(self, bucket: str, name: str, stored: Stored) -> None:
-        """From now on the object is this one."""
+        """Replace an object."""
         self.objects[bucket, name] = stored
 
     def forget(self, bucket: str, name: str) -> None:
@@ -165,7 +166,7 @@ class Objects:
         }
 
     def page(self, bucket: str, query: Mapping[str, str]) -> dict[str, object]:
-        """One page of a listing: prefix, delimiter, matchGlob, maxResults, pageToken."""
+        """Return one page of a listing: prefix, delimiter, matchGlob, maxResults, pageToken."""
         with self.lock:
             self.check_bucket(bucket)
             prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
@@ -191,7 +192,7 @@ class Objects:
 
 
 def _glob(pattern: str) -> re.Pattern[str]:
-    """The API's globs: `**` crosses folders, `*` and `?` do not."""
+    """Translate the API's globs: `**` crosses folders, `*` and `?` do not."""
     parts = re.split(r"(\*\*|\*|\?)", pattern)
     meaning = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
     return re.compile("".join(meaning.get(part, re.escape(part)) for part in parts))

@@ -1,11 +1,11 @@
-"""The object-store server as a process that may be killed: its objects lie in files, so a new one goes on with them.
+"""The object-store server as a process that tests may kill. Its objects are files, so a new process continues with them.
 
     with BucketProcess(folder) as server:        # server.url stays the same
         server.kill()
         server.start()
 
-What a real service promises is kept: what was answered is there after a kill -9, what was not is there whole or not at all.
-Resumable uploads under way are forgotten, as Google's may be.
+It keeps what a real service promises: an acknowledged object exists after a SIGKILL; an unacknowledged one exists whole or not
+at all. Resumable uploads in progress are lost, as Google's may be.
 """
 
 import hashlib
@@ -30,7 +30,9 @@ START_SECONDS = 30.0
 
 @dataclass
 class DiskObjects(Objects):
-    """Objects in a folder, a file each: a line of facts, then the bytes. A rename shows it whole. In memory are the facts."""
+    """Objects in a folder, one file each: a line of facts, then the bytes. A rename makes it visible whole. Facts are in
+    memory.
+    """
 
     folder: Path = Path()
 
@@ -70,14 +72,14 @@ class DiskObjects(Objects):
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Not synced: it outlives this process, not this machine."""
+    """Write a file without a sync: it survives this process, not this machine."""
     beside = path.with_suffix(".part")
     beside.write_bytes(data)
     beside.rename(path)
 
 
 class BucketProcess:
-    """A server process on a port of its own, and the folder that its objects lie in."""
+    """A server process on its own port, and the folder of its objects."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -93,14 +95,14 @@ class BucketProcess:
         self.kill()
 
     def bucket(self, name: str) -> str:
-        """Make a bucket; its root URL."""
+        """Make a bucket and return its root URL."""
         with requests.Session() as session:
             session.trust_env = False
             session.post(f"{self.url}/storage/v1/b?project=lab", json={"name": name}, timeout=10).raise_for_status()
         return f"gs://{name}"
 
     def start(self) -> None:
-        """Raises: RuntimeError where it ended, TimeoutError where it does not answer."""
+        """Start the server. Raises: RuntimeError if it ended, TimeoutError if it does not answer."""
         command = [sys.executable, str(Path(__file__).resolve()), str(self.folder), str(self.port)]
         environment = {**os.environ, "PYTHONPATH": f"{LAB}:{LAB.parents[1]}"}
         self.process = subprocess.Popen(command, env=environment, start_new_session=True)
@@ -122,7 +124,7 @@ class BucketProcess:
                 return False
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kill it with SIGKILL."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()

@@ -34,20 +34,21 @@ KEPT_OF_A_TORN_CHUNK = 256 << 10
 
 @dataclass
 class Fault:
-    """One misfortune of the `number`-th request of an operation (counted from 1), which happens once."""
+    """One fault of the `number`-th request of an operation (counted from 1). It happens once."""
 
     operation: str
     """upload, chunk, read, stat, list, delete, bucket, or `any`."""
     number: int
     kind: Literal["429", "503", "410", "lost", "hang", "torn", "call"]
-    """429, 503, 410: refused, nothing done. lost: done, and the connection cut before the answer. hang: no answer, until the
-    client gives up. torn: cut in the middle of the body, the request's or the answer's. call: `action` is called first."""
+    """429, 503, 410: refused, nothing done. lost: done, and the connection cut before the answer. hang: no answer until the
+    client gives up. torn: the body of the request or the answer is cut in the middle. call: `action` is called first.
+    """
     action: Callable[[], None] = lambda: None
 
 
 @dataclass
 class GcsServer:
-    """What a test sees of the server."""
+    """The server as a test uses it."""
 
     url: str
     objects: Objects = field(default_factory=Objects)
@@ -57,10 +58,10 @@ class GcsServer:
     bytes_read: int = 0
     under_way: int = 0
     delay_seconds: float = 0.0
-    """Before each answer, as the way to a real bucket takes."""
+    """Seconds of delay before each answer, like the way to a real bucket."""
 
     def bucket(self, name: str, location: str = "US-CENTRAL1") -> str:
-        """Make a bucket; its root URL."""
+        """Make a bucket and return its root URL."""
         facts = {"kind": "storage#bucket", "id": name, "name": name, "location": location, "metageneration": "1"}
         self.objects.add_bucket(name, dict(facts))
         return f"gs://{name}"
@@ -69,12 +70,12 @@ class GcsServer:
         return sorted(name for held, name in self.objects.objects if held == bucket)
 
     def settle(self) -> None:
-        """Wait until every request that has arrived is done with, also those of a client that is dead."""
+        """Wait until every request that has arrived is finished, also those of a dead client."""
         while self.under_way:
             time.sleep(0.01)
 
     def meet(self, operation: str) -> Fault | None:
-        """Count a request; the misfortune that waits for it, if any."""
+        """Count a request and return its fault, if it has one."""
         with self.lock:
             self.under_way += 1
             self.counts[operation] += 1
@@ -116,7 +117,7 @@ class _Handler(BaseHTTPRequestHandler):
             if self.fault and kind == "call":
                 self.fault.action()
             if self.fault and kind == "hang":
-                self.connection.recv(1, socket.MSG_PEEK)  # nothing comes but the end of the connection
+                self.connection.recv(1, socket.MSG_PEEK)  # nothing arrives but the end of the connection
                 raise _CutError
             if kind in ("429", "503", "410"):
                 raise ApiError(int(kind), "injected")
@@ -175,7 +176,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, b"", Location=f"{self.gcs.url}{self.route}?uploadType=resumable&upload_id={session}")
 
     def _chunk(self, session: str) -> None:
-        """`bytes A-B/N` appends what is new of a chunk; `bytes */N` asks how much has arrived."""
+        """Take a chunk: `bytes A-B/N` appends its new part; `bytes */N` asks how much has arrived."""
         with self.gcs.objects.lock:
             upload = self.gcs.objects.uploads.get(session)
             if upload is None:
@@ -183,7 +184,7 @@ class _Handler(BaseHTTPRequestHandler):
             if self.command == "DELETE":
                 del self.gcs.objects.uploads[session]
                 raise ApiError(499, "the upload is given up")
-            if upload.made is not None:  # asked again, because the answer was lost
+            if upload.made is not None:  # sent again, because the answer was lost
                 self._json(upload.made)
                 return
             span = re.fullmatch(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)", self.headers.get("Content-Range", ""))
@@ -251,7 +252,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._json(buckets[str(bucket)])
 
     def _xml(self, bucket: str, name: str) -> None:
-        """The XML API's HEAD, GET and PUT, which object_store (polars, delta) speaks."""
+        """Answer the XML API's HEAD, GET and PUT, which object_store (polars, delta) uses."""
         if self.command == "PUT":
             match = self.headers.get("x-goog-if-generation-match")
             made = self.gcs.objects.put(bucket, name, self.body, {} if match is None else {"ifGenerationMatch": match})
@@ -260,7 +261,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._media(bucket, name)
 
     def _tear_request(self) -> None:
-        """Half of the body arrives; of a resumable chunk, whole multiples of 256 KiB of that half are kept."""
+        """Accept half of the body; of a resumable chunk, keep whole multiples of 256 KiB of that half."""
         half = self.rfile.read(int(self.headers.get("Content-Length") or 0) // 2)
         upload = self.gcs.objects.uploads.get(self.query.get("upload_id", ""))
         if upload is not None:
@@ -286,15 +287,15 @@ class _Handler(BaseHTTPRequestHandler):
             raise _CutError
 
     def _cut(self) -> None:
-        """Reset, not close: what the other side has not read yet is gone too."""
+        """Reset the connection instead of closing it, so that unread data is lost too."""
         self.close_connection = True
-        with contextlib.suppress(OSError):  # the client has closed it first
+        with contextlib.suppress(OSError):  # the client has closed it already
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.connection.close()
 
 
 def read_body(stream: BinaryIO, headers: Message) -> bytes:
-    """The body of a request, also one that comes in chunks."""
+    """Return the body of a request, also of one that comes in chunks."""
     if "chunked" not in (headers.get("Transfer-Encoding") or ""):
         return stream.read(int(headers.get("Content-Length") or 0))
     body = b""
@@ -306,7 +307,7 @@ def read_body(stream: BinaryIO, headers: Message) -> bytes:
 
 
 def two_parts(content_type: str, body: bytes) -> tuple[bytes, bytes]:
-    """Contents of a multipart body's two parts, byte for byte."""
+    """Return the contents of a multipart body's two parts, byte for byte."""
     boundary = re.search(r'boundary="?([^";]+)', content_type)
     if boundary is None:
         raise ApiError(400, f"no boundary in {content_type}")
@@ -318,7 +319,7 @@ def two_parts(content_type: str, body: bytes) -> tuple[bytes, bytes]:
 
 @contextlib.contextmanager
 def gcs_server(objects: Objects | None = None, port: int = 0) -> Iterator[GcsServer]:
-    """A server of its own on a port of 127.0.0.1 (a free one unless told), gone after the block."""
+    """Yield a new server on 127.0.0.1, on a free port by default."""
     state = GcsServer("", objects or Objects())
     handler = type("Handler", (_Handler,), {"gcs": state})
     server = ThreadingHTTPServer(("127.0.0.1", port), handler)

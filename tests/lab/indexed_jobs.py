@@ -1,12 +1,13 @@
-"""Indexed Jobs on an API server that has none (1.20): a front that keeps what it would drop, and a controller that acts on it.
+"""Indexed Jobs on an API server that has none (1.20): a front that keeps the fields it would drop, and a controller.
 
     with IndexedJobs(plane.cluster("default")) as indexed:
-        indexed.front(cluster)          # the same cluster, by way of the front
+        indexed.front(cluster)          # the same cluster, through the front
 
-The front passes requests on. Of a Job with `completionMode: Indexed` it keeps the spec in an annotation and asks the server for
-`parallelism: 0`, so that the real Job controller leaves it alone; all else about it (storage, owners, deletion) is the real
-server's. The controller makes a pod for every index (owned by the Job, scheduled and run as any other), replaces those that
-podFailurePolicy says to ignore, gives up an index beyond `backoffLimitPerIndex`, and ends the Job when no index is left.
+The front passes requests on. It stores the spec of a Job with `completionMode: Indexed` in an annotation and asks the server
+for `parallelism: 0`, so the real Job controller leaves that Job alone. The real server does everything else (storage, owners,
+deletion). The controller makes a pod for every index. The Job owns the pods, and they are scheduled and run as any other. It
+replaces pods that podFailurePolicy ignores, gives up an index beyond `backoffLimitPerIndex`, and ends the Job after the last
+index.
 """
 
 import json
@@ -29,7 +30,7 @@ HOP_BY_HOP = {"connection", "transfer-encoding", "content-length", "content-enco
 
 
 class IndexedJobs:
-    """Runs while the context is open; `errors` has what no round may die of (`rounds.py`)."""
+    """Runs while the context is open; `errors` has the errors that must not end a round (`rounds.py`)."""
 
     def __init__(self, cluster: Cluster):
         self.cluster = cluster
@@ -51,7 +52,7 @@ class IndexedJobs:
             thread.join()
 
     def front(self, cluster: Cluster) -> Cluster:
-        """A cluster as launchers reach it: the same namespace and account, through the front."""
+        """Return a cluster as launchers reach it: the same namespace and account, through the front."""
         return replace(cluster, server=f"http://127.0.0.1:{self.server.server_port}", ca_file=None)
 
     def _loop(self) -> None:
@@ -66,7 +67,7 @@ class IndexedJobs:
 
 
 def _sync(cluster: Cluster, job: Object) -> None:
-    """One round of one Job."""
+    """Run one round of one Job."""
     if "deletionTimestamp" in job["metadata"] or job.get("status", {}).get("conditions"):
         return
     spec = json.loads(job["metadata"]["annotations"][KEPT])
@@ -96,7 +97,7 @@ def _sync(cluster: Cluster, job: Object) -> None:
 
 
 def _ignored(spec: Object, pod: Object) -> bool:
-    """Whether podFailurePolicy says that this pod's end does not count: the only kind of rule that our Indexed Jobs have."""
+    """Return whether podFailurePolicy ignores this pod's end. Our Indexed Jobs have only rules of this kind."""
     patterns_of = [rule["onPodConditions"] for rule in spec["podFailurePolicy"]["rules"] if rule["action"] == "Ignore"]
     conditions = {(c["type"], c["status"]) for c in pod["status"].get("conditions", [])}
     return any((c["type"], c["status"]) in conditions for patterns in patterns_of for c in patterns)
@@ -108,7 +109,7 @@ def _create_pod(cluster: Cluster, job: Object, spec: Object, index: int, number:
     owner = {key: job["metadata"][key] for key in ("name", "uid")}
     owner |= {"apiVersion": "batch/v1", "kind": "Job", "controller": False, "blockOwnerDeletion": True}
     metadata |= {
-        "name": f"{job['metadata']['name']}-{index}-{number}{job['metadata']['uid'][:4]}",  # of no earlier Job of the name
+        "name": f"{job['metadata']['name']}-{index}-{number}{job['metadata']['uid'][:4]}",  # not of an earlier Job of this name
         "labels": {**metadata.get("labels", {}), OWNER: job["metadata"]["uid"]},
         "annotations": {**metadata.get("annotations", {}), INDEX: str(index)},
         "ownerReferences": [owner],
@@ -119,7 +120,7 @@ def _create_pod(cluster: Cluster, job: Object, spec: Object, index: int, number:
     try:
         cluster.create(PODS, {"apiVersion": "v1", "kind": "Pod", **template})
     except ApiError as error:
-        if error.status != 409:  # there already: the list was older
+        if error.status != 409:  # it exists already: the list was older
             raise
 
 
@@ -128,7 +129,7 @@ def _handler(upstream: Cluster) -> type[BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.1"
 
         def log_message(self, format: str, *args: object) -> None:
-            """Requests are not told on stderr."""
+            """Log no requests on stderr."""
 
         def _pass_on(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -140,7 +141,7 @@ def _handler(upstream: Cluster) -> type[BaseHTTPRequestHandler]:
             try:
                 answer = upstream.session.request(self.command, url, data=body, headers=headers, verify=verify, timeout=30)
             except requests.RequestException:
-                self.close_connection = True  # as the server itself would be: not there
+                self.close_connection = True  # as the server itself answers for a missing object
                 return
             self.send_response(answer.status_code)
             for name, value in answer.headers.items():
@@ -156,7 +157,7 @@ def _handler(upstream: Cluster) -> type[BaseHTTPRequestHandler]:
 
 
 def _kept(body: bytes) -> bytes:
-    """A new Job as the old server takes it; one that is not Indexed as it came."""
+    """Return a new Job in a form that the old server accepts; a Job that is not Indexed stays as it is."""
     job = json.loads(body)
     if job["spec"].get("completionMode") != "Indexed":
         return body

@@ -1,8 +1,9 @@
 """A JobSet controller for tests: enough of jobset.x-k8s.io/v1alpha2 to run gangs on an API server without Indexed Jobs.
 
-For every replica it creates the pods itself, with JobSet's names, labels, host names and indices, then a Job with a manual
-selector, whose real controller adopts them and counts. It restarts all or nothing, by podFailurePolicy and failurePolicy.
-It is not the real controller: no success policy, start-up order, suspension or restart in place.
+For every replica it creates the pods with JobSet's names, labels, host names and indices, and then a Job with a manual
+selector; the Job's real controller adopts and counts the pods. It restarts all pods or none, by podFailurePolicy and
+failurePolicy.
+It lacks features of the real controller: success policy, start-up order, suspension, restart in place.
 """
 
 import copy
@@ -44,7 +45,7 @@ CRD: Object = {
 
 
 class JobSetController:
-    """Runs while the context is open; `errors` has what no round may die of (`rounds.py`)."""
+    """Runs while the context is open; `errors` has the errors that must not end a round (`rounds.py`)."""
 
     def __init__(self, cluster: Cluster):
         self.cluster = cluster
@@ -106,7 +107,7 @@ class Gang:
             self._finish("Completed", "AllJobsCompleted")
 
     def _clear_old(self, jobs: list[Object], pods: list[Object]) -> bool:
-        """Delete what is of an earlier attempt; whether there was any. The new attempt starts when all of it is gone."""
+        """Delete the objects of an earlier attempt, and return whether any existed. A new attempt starts when all are gone."""
         old = [(JOBS, job) for job in jobs if self._is_old(job)] + [(PODS, pod) for pod in pods if self._is_old(pod)]
         for collection, item in old:
             if "deletionTimestamp" not in item["metadata"]:
@@ -121,7 +122,7 @@ class Gang:
         by_policy = any(
             _matches(rule, pod)
             for pod in failed
-            if "deletionTimestamp" not in pod["metadata"]  # peers that the Job stops because one has failed explain nothing
+            if "deletionTimestamp" not in pod["metadata"]  # peers that the Job stops after a failure explain nothing
             for rule in rules[pod["metadata"]["labels"][f"{WORD}replicatedjob-name"]]
         )
         why = "PodFailurePolicy" if by_policy else "BackoffLimitExceeded"
@@ -176,7 +177,7 @@ class Gang:
 
 
 def _of_nobody(template: Object, labels: dict[str, str]) -> Object:
-    """What the Job controller makes where it has not seen our pods yet: it is never scheduled, and so the first to go again."""
+    """Return the template of pods that the Job controller makes before it sees ours: never scheduled, and deleted first."""
     nowhere = {**template["spec"], "nodeSelector": {f"{WORD}nowhere": "true"}}
     return {"metadata": {"labels": labels}, "spec": nowhere}
 
@@ -187,7 +188,7 @@ def _has(item: Object, condition: str) -> bool:
 
 
 def _rules(each: Object) -> list[Object]:
-    """Rules of a replicated job's podFailurePolicy that fail the job."""
+    """Return the rules of a replicated job's podFailurePolicy that fail the job."""
     rules = each["template"]["spec"].get("podFailurePolicy", {}).get("rules", [])
     return [rule for rule in rules if rule["action"] == "FailJob"]
 

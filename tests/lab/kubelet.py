@@ -1,9 +1,9 @@
 """A kubelet for tests: registers nodes with a real API server and runs the pods bound to them as processes of this machine.
 
-Containers see an overlay of this machine's root, in which their volumes are mounted where their manifests say; what they write
-elsewhere goes with them. It does what launchers can notice: phases, exit codes, logs through the API server, SIGTERM, grace and
-SIGKILL, nodes that are reclaimed, an address a pod (of 127.0.0.0/8, so ports do not collide) and the names of a headless
-service for them. It has no images but those it is told of, no probes, no limits of memory, no network of its own.
+Containers see an overlay of this machine's root, with volumes mounted as their manifests say; other files that they write are
+lost with them. It supports what launchers observe: phases, exit codes, logs through the API server, SIGTERM, grace period and
+SIGKILL, reclaimed nodes, one address for each pod (of 127.0.0.0/8, so ports do not collide) and its names in a headless
+service. It has only the images that a test declares, and no probes, memory limits or network of its own.
 """
 
 import datetime
@@ -42,7 +42,7 @@ def now() -> str:
 
 
 class Kubelet:
-    """Nodes of one test session. Use as a context; `pods` are the live ones by uid, `history` has every one there was."""
+    """Nodes of one test session. Use it as a context. `pods` has the live pods by uid, `history` every pod that existed."""
 
     def __init__(self, cluster: Cluster, images: Mapping[str, Image]):
         self.cluster = cluster
@@ -96,7 +96,9 @@ class Kubelet:
         self.cluster.merge(f"{NODES}/{name}/status", {"status": status})
 
     def reclaim_node(self, name: str, grace_seconds: float) -> None:
-        """As a spot node goes: SIGTERM, SIGKILL after the grace, pods that had not ended marked as disrupted, the node gone."""
+        """Reclaim a node as a spot node: SIGTERM, SIGKILL after the grace period, unfinished pods marked as disrupted, the node
+        deleted.
+        """
         here = [pod for pod in list(self.pods.values()) if pod.node == name and not pod.has_ended()]
         threads = [threading.Thread(target=pod.terminate, args=(grace_seconds, True)) for pod in here]
         for thread in threads:
@@ -107,11 +109,11 @@ class Kubelet:
         self.insist(lambda: self.cluster.delete(NODES, name))
 
     def running(self, name: str) -> list[PodProcess]:
-        """Pods of a job that have a live process."""
+        """Return the pods of a job that have a live process."""
         return [pod for pod in list(self.pods.values()) if pod.job == name and pod.is_running()]
 
     def patch_status(self, namespace: str, pod: str, status: Mapping[str, Any]) -> None:
-        """Tell the API server what became of a pod, unless that is gone."""
+        """Report a pod's state to the API server, unless the pod is deleted."""
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}/status"
         try:
             self.insist(lambda: self.cluster.merge(path, {"status": dict(status)}))
@@ -120,7 +122,7 @@ class Kubelet:
                 raise
 
     def insist[T](self, ask: Callable[[], T]) -> T | None:
-        """Ask the API server, as often as it takes: it may be away for a while. None when the kubelet stops meanwhile."""
+        """Call the API server until it answers, because it may be away for a while. None if the kubelet stops meanwhile."""
         while not self.stopping.is_set():
             try:
                 return ask()
@@ -133,7 +135,7 @@ class Kubelet:
         return None
 
     def _write_hosts(self) -> None:
-        """Names of all pods, in place and of one length: they see the file through a mount, and never half of it."""
+        """Write the names of all pods, in place and at a fixed length: pods see the file through a mount, never half of it."""
         rows = ["127.0.0.1 localhost", *(f"{pod.address} {' '.join(pod.names)}" for pod in list(self.pods.values()))]
         with self.hosts.open("r+b" if self.hosts.exists() else "wb") as file:
             os.pwrite(file.fileno(), "\n".join(rows).encode().ljust(HOSTS_BYTES, b"\n"), 0)
@@ -177,7 +179,7 @@ class Kubelet:
             threading.Thread(target=self._add(raw).run, daemon=True).start()
 
     def _heartbeats(self) -> None:
-        """A node whose lease grows old is taken for lost, and its pods with it."""
+        """Renew leases: a node with an old lease counts as lost, and its pods with it."""
         while not self.stopping.wait(4):
             for name in list(self.nodes):
                 renewed = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -198,11 +200,11 @@ class Kubelet:
 
 
 def _log_server(kubelet: Kubelet) -> http.server.ThreadingHTTPServer:
-    """What the API server asks for `kubectl logs`: /containerLogs/NAMESPACE/POD/CONTAINER over TLS."""
+    """Serve what the API server requests for `kubectl logs`: /containerLogs/NAMESPACE/POD/CONTAINER over TLS."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def log_message(self, format: str, *args: object) -> None:
-            """Requests are not told on stderr."""
+            """Log no requests on stderr."""
 
         def do_GET(self) -> None:
             url = urlparse(self.path)

@@ -18,7 +18,7 @@ from resources.kubernetes_launcher import KubernetesLauncher
 ROOT = Path(__file__).resolve().parents[2]
 IMAGE = "marin:test"
 WAIT_SECONDS = 900.0
-"""Against hanging for ever on a loaded machine; nothing is measured by it."""
+"""Timeout against endless waits on a loaded machine; it measures nothing."""
 QUICK = RetryPolicy(first_wait_seconds=0.1, max_wait_seconds=0.2)
 
 
@@ -43,7 +43,7 @@ def until(true: Callable[[], object], what: str) -> None:
 
 @contextmanager
 def cordoned(kubelet: Kubelet) -> Iterator[None]:
-    """Pods go to nodes that are added inside, and to none that was there; what was added goes at the end.
+    """Put pods on nodes that the block adds, and on no other; the end of the block removes these nodes.
 
     A node that a test leaves behind takes pods of the next test: "one of two runners survived the reclaim" (2026-11-22).
     """

@@ -27,15 +27,15 @@ FIELDS = {"metadata.name": ("metadata", "name"), "metadata.namespace": ("metadat
 
 @dataclass(frozen=True)
 class Image:
-    """What an image name stands for on this machine: a working folder and an environment."""
+    """The meaning of an image name on this machine: a working folder and an environment."""
 
     workdir: Path
     env: Mapping[str, str] = field(default_factory=dict)
-    """`{address}` in a value is the pod's own."""
+    """`{address}` in a value is replaced by the pod's address."""
 
 
 class PodProcess:
-    """Runs a pod and reports what becomes of it."""
+    """Runs a pod and reports its state."""
 
     def __init__(self, kubelet: "Kubelet", raw: Object, address: str):
         self.kubelet, self.raw, self.address = kubelet, raw, address
@@ -47,14 +47,14 @@ class PodProcess:
         self.process: subprocess.Popen[bytes] | None = None
         self.terminating = False
         self.lived: list[float] = []
-        """When its process began, and when it was seen to have ended; by the monotonic clock."""
+        """When its process began, and when its end was noticed, by the monotonic clock."""
 
         self.started = _now()
         self.lock = threading.Lock()
 
     @property
     def names(self) -> list[str]:
-        """Its host name, and the one that a headless service gives it."""
+        """Return its host name, and its name in a headless service."""
         host, subdomain = self.raw["spec"].get("hostname", self.name), self.raw["spec"].get("subdomain")
         return [host] + ([f"{host}.{subdomain}"] if subdomain else [])
 
@@ -65,7 +65,7 @@ class PodProcess:
         return self.process is not None and self.process.poll() is not None
 
     def run(self) -> None:
-        """Start the container when its volumes are there, copy its output, report its end."""
+        """Start the container when its volumes exist, copy its output, report its end."""
         if self.container["image"] not in self.kubelet.images:
             self._report(
                 "Pending", waiting={"reason": "ErrImagePull", "message": f"image {self.container['image']} is not here"}
@@ -95,7 +95,7 @@ class PodProcess:
             self._report("Succeeded" if code == 0 else "Failed", terminated=_terminated(code, started))
 
     def terminate(self, grace_seconds: float, node_goes: bool) -> None:
-        """SIGTERM, the grace, SIGKILL; then the pod is deleted, or marked as taken with its node."""
+        """Send SIGTERM, wait for the grace period, send SIGKILL; then delete the pod, or mark it as lost with its node."""
         with self.lock:
             self.terminating = True
         if self.is_running() and self.process is not None:
@@ -115,7 +115,7 @@ class PodProcess:
             self.kubelet.insist(lambda: self._here().delete(PODS, self.name, self.raw["metadata"]["uid"], grace_seconds=0))
 
     def kill(self) -> None:
-        """SIGKILL for every process of the container."""
+        """Send SIGKILL to every process of the container."""
         if self.is_running() and self.process is not None:
             os.killpg(self.process.pid, signal.SIGKILL)
 
@@ -142,7 +142,9 @@ class PodProcess:
         self.kubelet.patch_status(self.namespace, self.name, status | dict(extra or {}))
 
     def _mounts(self) -> list[tuple[Path, str]] | None:
-        """Folders on this machine and where the container has them; None when the pod goes before its ConfigMap comes."""
+        """Return the folders on this machine and their places in the container; None if the pod is deleted before its ConfigMap
+        exists.
+        """
         volumes = {volume["name"]: volume for volume in self.raw["spec"].get("volumes", [])}
         (self.folder / "volumes").mkdir(parents=True)
         mounts = []
@@ -164,7 +166,7 @@ class PodProcess:
         return mounts
 
     def _values(self, collection: str, name: str) -> dict[str, bytes] | None:
-        """Of a ConfigMap or a Secret, waited for, as a kubelet does; None when the pod goes before it comes."""
+        """Wait for the values of a ConfigMap or a Secret, as a kubelet does; None if the pod is deleted before."""
         is_reported = False
         while not (self.terminating or self.kubelet.stopping.is_set()):
             resource = self.kubelet.insist(lambda: self._here().get(collection, name))
@@ -178,7 +180,7 @@ class PodProcess:
         return None
 
     def _warn(self, reason: str, message: str) -> None:
-        """An event of this pod, as a kubelet writes it."""
+        """Write an event of this pod, as a kubelet does."""
         metadata = self.raw["metadata"]
         pod_ref = {"kind": "Pod", "name": metadata["name"], "namespace": self.namespace, "uid": metadata["uid"]}
         event = {
@@ -219,9 +221,9 @@ class PodProcess:
         return self.raw[section][name]
 
     def _command(self, mounts: list[tuple[Path, str]]) -> list[str]:
-        """The container's command in an overlay root with its volumes bound; needs root, as a kubelet does.
+        """Return the container's command in an overlay root with its volumes bound. It needs root, as a kubelet does.
 
-        Of this machine's temporary files it sees none but the image's folder: what two pods share is a volume or a bucket.
+        Of this machine's temporary files the container sees only the image's folder: pods share only a volume or a bucket.
         """
         root = self.folder / "root"
         for part in ("upper", "work", "merged", "tmp"):
@@ -234,7 +236,7 @@ class PodProcess:
         lines.append(f"mount --bind {root}/tmp {merged}/tmp && mkdir -p {merged}{workdir}")
         lines.append(f"mount --bind {workdir} {merged}{workdir} && mount -o remount,ro,bind {merged}{workdir}")
         for source, named in mounts:
-            target = re.sub("^/var/run/", "/run/", named)  # a link, which would lead out of the container's root
+            target = re.sub("^/var/run/", "/run/", named)  # a link that would lead out of the container's root
             inside, above = shlex.quote(f"{merged}{target}"), shlex.quote(f"{merged}{Path(target).parent}")
             make = f"mkdir -p {above} && touch {inside}" if source.is_file() else f"mkdir -p {inside}"
             lines.append(f"{make} && mount --bind {shlex.quote(str(source))} {inside}")

@@ -1,6 +1,7 @@
-"""A throwaway PostgreSQL on loopback from the system's binaries, its data in memory where there is `/dev/shm`.
+"""A temporary PostgreSQL on loopback from the system's binaries, with its data in memory if `/dev/shm` exists.
 
-The server refuses to run as root; then it runs as the user `postgres`. Durability is off: it lives as long as a test.
+The server refuses to run as root; then it runs as the user `postgres`. Durability is off, because it lives only as long as a
+test.
 """
 
 import contextlib
@@ -29,7 +30,7 @@ class Postgres:
     host: str = "127.0.0.1"
 
     def rows(self, query: str) -> list[tuple]:
-        """What a query brings, by a connection of its own."""
+        """Return the rows of a query over a new connection."""
         with contextlib.closing(self._connect(self.database)) as connection, connection.cursor() as cursor:
             cursor.execute(query)
             return cursor.fetchall()
@@ -45,7 +46,7 @@ class Postgres:
 
 @contextlib.contextmanager
 def postgres() -> Iterator[Postgres]:
-    """A server of its own. Raises: FileNotFoundError where the system has no `initdb` and `pg_ctl`."""
+    """Yield a new server. Raises: FileNotFoundError if the system has no `initdb` and `pg_ctl`."""
     shared = Path("/dev/shm")
     folder = Path(tempfile.mkdtemp(prefix="pg-", dir=shared if shared.is_dir() else None))
     data, server = folder / "data", Postgres(_free_port())
@@ -65,7 +66,9 @@ def postgres() -> Iterator[Postgres]:
 
 
 def _run(*command: str) -> None:
-    """From `/`: the user `postgres` may not read the caller's folder. Output to a file, because the server keeps it open."""
+    """Run a command from `/`, because the user `postgres` may not read the caller's folder. Output goes to a file, because the
+    server keeps it open.
+    """
     as_user = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
     with tempfile.TemporaryFile("w+") as output:
         ended = subprocess.run([*as_user, *command], cwd="/", stdout=output, stderr=subprocess.STDOUT, check=False)

@@ -6,5 +6,5 @@ from resources.cluster import ApiError
 
 
 def is_of_the_world(error: ApiError | requests.RequestException) -> bool:
-    """Whether the server was away, or an object went or changed between being listed and being written."""
+    """Return whether the server was away, or an object was deleted or changed between its listing and its write."""
     return not isinstance(error, ApiError) or error.status >= 500 or error.status in (404, 409)

@@ -1,4 +1,4 @@
-"""Seven kills at random moments, each victim once; `make chaos` has twenty or more."""
+"""Seven kills at random moments, one of each victim; `make chaos` has twenty or more."""
 
 from pathlib import Path
 

@@ -20,11 +20,11 @@ pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("ignore:unclosed <
 
 SPEC = ArtifactSpec(("tests", "written"), None, "tests.plain", "1", {})
 BIG = 9 << 20
-"""Above what goes in one request."""
+"""More bytes than fit into one request."""
 
 
 LISTINGS = {"list: pages with a delimiter", "list: glob by name"}
-"""What the guard leaves as it is: a page may be one longer than was asked, and globs are ignored."""
+"""Rules that the guard does not add: a page may be one longer than requested, and globs are ignored."""
 
 
 @pytest.fixture(scope="module", params=[fake_gcs_server, guarded_gcs_server], ids=["alone", "guarded"])
@@ -43,7 +43,7 @@ def store(url: str, tmp_path: Path) -> Store:
 
 @pytest.mark.parametrize("url", [fake_gcs_server], indirect=True, ids=["alone"])
 def test_what_both_servers_answer_is_the_same(url: str) -> None:
-    """Where it keeps a rule, what came back is what our server gives (ours keeps them all); what it breaks is printed."""
+    """For each rule that it keeps, its answer equals our server's (ours keeps all); the rules that it breaks are printed."""
     all_rules = list(rules(url))
     broken = [rule.name for rule in all_rules if not rule.is_kept]
     print(f"fake-gcs-server breaks {len(broken)} of {len(all_rules)} rules: {', '.join(broken)}")

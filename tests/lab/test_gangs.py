@@ -23,7 +23,7 @@ RANK = {"print": "rank $MARIN_PROCESS_INDEX of $MARIN_PROCESSES at $MARIN_COORDI
 
 @pytest.fixture(scope="module")
 def gang_kubelet(kubelet: Kubelet, jobsets: JobSetController) -> Iterator[Kubelet]:
-    """Two nodes of eight GPUs, and the controller of JobSets."""
+    """Yield two nodes of eight GPUs, and the controller of JobSets."""
     for number in range(2):
         add_node(kubelet, f"gpu-{number}")
     yield kubelet
@@ -36,7 +36,7 @@ def gang_of(folder: Path, **record: object) -> LaunchRequest:
 
 
 def ranks(launch: LaunchRequest) -> list[str]:
-    """What the processes said, without the names of their pods."""
+    """Return the output of the processes, without the names of their pods."""
     if not launch.log_path.exists():
         return []
     return sorted(line.partition("] ")[2] or line for line in launch.log_path.read_text().splitlines())
@@ -68,7 +68,7 @@ def test_a_gang_starts_whole_and_a_host_that_is_taken_costs_nothing(
 def test_a_gang_of_which_one_host_has_no_node_waits_and_spends_no_retry(
     cluster: Cluster, gang_kubelet: Kubelet, tmp_path: Path
 ) -> None:
-    """Where nothing admits gangs whole, the first host gives its node back, again and again; three are no crash loop."""
+    """If nothing admits gangs as a whole, the first host gives its node back again and again; this is not a crash loop."""
     launch = gang_of(tmp_path, steps=[{"join": True}, RANK])
     launcher = launcher_of(cluster, tmp_path)
     env = {"MARIN_GATHER_SECONDS": "5", "JAX_PLATFORMS": "cpu"}
@@ -121,7 +121,7 @@ def test_a_gang_whose_recipe_says_one_host_now_is_followed_as_the_gang_that_it_i
 
 
 def test_launches_at_once_on_one_host_and_on_two_make_one_job(cluster: Cluster, gang_kubelet: Kubelet, tmp_path: Path) -> None:
-    """Their recipes differ, the identity is one: whoever writes the job file first decides."""
+    """Their recipes differ, the identity is one: the first to write the job file decides."""
     launch = gang_of(tmp_path, steps=[RANK, {"wait_for": str(tmp_path / "go")}])
     names = ("2xh100x8", "h100x8")
     launches = [replace(launch, hardware=(names[i % 2],), log_path=tmp_path / f"log{i}.txt") for i in range(6)]

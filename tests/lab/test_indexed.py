@@ -51,7 +51,7 @@ def indexed(plane: ControlPlane | RunningPlane, kubelet: Kubelet) -> Iterator[In
 
 @pytest.fixture
 def store(gcs: GcsServer, tmp_path: Path) -> Store:
-    """In a bucket; its scratch folder is one that pods of this machine see, as a pod's own disk would be."""
+    """Return a store in a bucket. Pods of this machine see its scratch folder, like a pod's own disk."""
     (tmp_path / "scratch").mkdir()
     return Store(gcs.bucket(uuid.uuid4().hex), scratch_folder=str(tmp_path / "scratch"))
 
@@ -65,7 +65,7 @@ def fan_out(indexed: IndexedJobs, cluster: Cluster, gcs: GcsServer, store: Store
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
-    """What one process makes."""
+    """Return the artifact that one process makes."""
     return build(Store(str(tmp_path_factory.mktemp("whole"))), lengths()).artifact
 
 

@@ -46,7 +46,7 @@ KubernetesLauncher(connect(kubeconfig, namespace), settings, policy, poll_second
 
 
 def step_of(plane: ControlPlane | RunningPlane, cluster: Cluster, folder: Path) -> subprocess.Popen[bytes]:
-    """An orchestrating step as a process of its own, to be killed."""
+    """Start an orchestrating step as a separate process, to be killed."""
     command = [sys.executable, "-c", ORCHESTRATE, str(plane.kubeconfig), cluster.namespace, str(folder), IMAGE]
     return subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
 
@@ -121,13 +121,15 @@ def test_a_permanent_failure_is_not_tried_again(cluster: Cluster, tmp_path: Path
 def test_a_step_that_dies_between_two_attempts_takes_no_failure_with_it(
     plane: ControlPlane | RunningPlane, cluster: Cluster, tmp_path: Path
 ) -> None:
-    """It is killed when the first attempt is judged and deleted, and the second not made: three failures are still three."""
+    """It is killed after the first attempt is judged and deleted, and before the second is made: three failures still count as
+    three.
+    """
     reset = [[{"wait_for": str(tmp_path / "go")}, {"print": f"ConnectionResetError: {i}"}, {"exit": 1}] for i in range(9)]
     launch = launch_of(tmp_path, attempts=reset, counter=str(tmp_path / "n"))
     path = f"{JOBS.format(namespace=cluster.namespace)}/{object_name(launch)}"
     step = step_of(plane, cluster, tmp_path)
     until(lambda: (tmp_path / "n").exists(), "the first attempt runs")
-    cluster.merge(path, {"metadata": {"finalizers": ["marin.community/held"]}})  # so that it dies in between for sure
+    cluster.merge(path, {"metadata": {"finalizers": ["marin.community/held"]}})  # so that it surely dies in between
     (tmp_path / "go").touch()
     until(lambda: "deletionTimestamp" in (cluster.get(JOBS, object_name(launch)) or {})["metadata"], "the step deletes it")
     step.kill()
@@ -211,7 +213,7 @@ def test_a_mounted_secret_that_is_not_there_is_named(cluster: Cluster, tmp_path:
 
 
 def test_preempted_nodes_spend_no_retries(cluster: Cluster, kubelet: Kubelet, tmp_path: Path) -> None:
-    """As often as a crash loop would allow and more; each takes the node with it, and another comes."""
+    """More often than a crash loop would allow; each preemption takes the node too, and another node comes."""
     taken = 4
     shape = {"steps": [{"print": "up"}, {"wait_for": str(tmp_path / "go")}]}
     launch = launch_of(tmp_path, **shape)
@@ -251,7 +253,7 @@ def test_the_step_may_die_and_the_next_one_adopts_its_job(
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """A shell's `&` has its children ignore SIGINT, tests included."""
+    """Let SIGINT reach this process: the children of a shell's `&` ignore it, tests included."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

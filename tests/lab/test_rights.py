@@ -18,7 +18,7 @@ ACCOUNTS = "/api/v1/namespaces/{namespace}/serviceaccounts"
 
 @pytest.fixture
 def runs(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster as `marin-runs` sees it, in this test's namespace, by the roles that are deployed."""
+    """Yield the cluster with the rights of `marin-runs`, in this test's namespace, by the deployed roles."""
     text = ACCOUNTS_FILE.read_text().replace("@PROJECT_ID@", "a-project").replace("namespace: marin", "namespace: HERE")
     for manifest in yaml.safe_load_all(text.replace("HERE", cluster.namespace)):
         if manifest["kind"] in ("Role", "RoleBinding"):
@@ -50,4 +50,4 @@ def test_it_can_touch_no_settings_of_the_deployment(runs: Cluster, cluster: Clus
     cluster.create(CONFIG_MAPS, settings)
     with pytest.raises(ApiError, match="forbidden"):
         runs.delete(CONFIG_MAPS, "marin-cluster")
-    # That it patches job files only is an admission policy, which this release does not have: tests/deploy/test_admission.py.
+    # An admission policy limits patches to job files. This release has no such policy: tests/deploy/test_admission.py.

@@ -24,7 +24,7 @@ from resources.manifests import ATTEMPT
 
 pytestmark = pytest.mark.cluster
 SAVED = (200, 400, 600)
-"""Far enough apart that a pod that is hit after one has not come to the next: 60 steps are a second here."""
+"""Saves are so far apart that a pod that is hit after one has not reached the next: 60 steps are a second here."""
 GRACE_SECONDS = 15.0
 """What GKE's spot nodes leave to a pod ."""
 
@@ -40,7 +40,7 @@ def evaluation() -> Node:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, Store]]:
-    """Two stores with the same data: in the first the run and its evaluation were made by child processes, undisturbed."""
+    """Yield two stores with the same data. In the first, child processes made the run and its evaluation, undisturbed."""
     folder = tmp_path_factory.mktemp("world")
     plain = Store(str(folder / "plain"), str(folder / "work"))
     for node in ancestors_first([checkpoint(run(), SAVED[-1])])[:-1]:
@@ -57,11 +57,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, Sto
 def test_a_run_in_pods_that_are_killed_ends_with_the_same_checkpoint(
     world: tuple[Store, Store], cluster: Cluster, kubelet: Kubelet, tmp_path: Path
 ) -> None:
-    """One pod is killed after the first checkpoint, the next is taken with its node after the second; then it is left alone."""
+    """One pod is killed after the first checkpoint, the next loses its node after the second; the third is left alone."""
     plain, store = world
     first, second, last = (checkpoint(run(), step) for step in SAVED)
     launcher = launcher_of(cluster, Path(store.root).parent)
-    compiled = {name: os.environ[name] for name in os.environ if name.startswith("JAX_")}  # what the undisturbed run compiled
+    compiled = {name: os.environ[name] for name in os.environ if name.startswith("JAX_")}  # compiled by the undisturbed run
     cache = os.environ["JAX_COMPILATION_CACHE_DIR"]
     mounts = (*launcher.settings.mounts, Mount(cache, host_path=cache))
     launcher = replace(launcher, settings=replace(launcher.settings, env=compiled, mounts=mounts))

@@ -30,7 +30,7 @@ ENDED = "('SUCCESS', 'FAILURE', 'CANCELED')"
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WholeLab]:
-    """A lab whose nodes take run workers too, with what `deploy/kubernetes` and the chart put into the namespace for them."""
+    """Yield a lab whose nodes take run workers too, with the objects of `deploy/kubernetes` and the chart in the namespace."""
     path = f"{image_python().parent}:/usr/bin:/bin:/usr/sbin:/sbin"
     images = {RUN_IMAGE: Image(ROOT, {"PATH": path})}
     with WholeLab(tmp_path_factory.mktemp("lab"), {"PYTHONPATH": PYTHON_PATH}, images) as lab:
@@ -51,7 +51,7 @@ def config_map(lab: WholeLab, name: str, data: Mapping[str, str]) -> None:
 
 
 def variables(lab: WholeLab) -> dict[str, str]:
-    """What `deploy/kubernetes/environment.yaml` tells every process, of this lab; and where its bucket is."""
+    """Return what `deploy/kubernetes/environment.yaml` gives to every process, for this lab, and where its bucket is."""
     given = lab.environment()
     names = ("MARIN_ROOT", "MARIN_PG_HOST", "MARIN_PG_PORT", "MARIN_PG_USER", "MARIN_PG_DATABASE", "STORAGE_EMULATOR_HOST")
     here = {"MARIN_NAMESPACE": NAMESPACE, "MARIN_IMAGE": RUN_IMAGE, "MARIN_LOG_BUCKET": LOGS, "MARIN_SCRATCH": "/scratch"}
@@ -64,7 +64,7 @@ def variables(lab: WholeLab) -> dict[str, str]:
 
 @pytest.fixture
 def dagster(lab: WholeLab, tmp_path: Path) -> Iterator[DagsterProcesses]:
-    """A code location and a daemon with the image's packages and the rights of `marin-dagster`."""
+    """Yield a code location and a daemon with the image's packages and the rights of `marin-dagster`."""
     home = tmp_path / "home"
     home.mkdir()
     instance = yaml.safe_load((ROOT / "deploy" / "dagster.yaml").read_text())
@@ -104,7 +104,7 @@ import dagster as dg
 with dg.DagsterInstance.get() as instance:
     assert instance.run_launcher.terminate(sys.argv[1]), "the launcher could not end the run"
 """
-"""What the webserver does for a person who cancels a run."""
+"""The webserver's call when a person cancels a run."""
 
 
 def test_a_user_who_cancels_a_run_ends_its_pod_and_the_job_that_it_launched(lab: WholeLab, dagster: DagsterProcesses) -> None:
@@ -128,6 +128,6 @@ def test_a_user_who_cancels_a_run_ends_its_pod_and_the_job_that_it_launched(lab:
 
 
 def objects(lab: WholeLab) -> list[str]:
-    """Names of what lies in the bucket of logs."""
+    """Return the names of the objects in the bucket of logs."""
     answer = requests.get(f"{lab.bucket.url}/storage/v1/b/{LOGS}/o", timeout=30)
     return [item["name"] for item in answer.json().get("items", [])]

@@ -31,7 +31,7 @@ GRACE_SECONDS = 15.0
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """The run by two processes that nobody disturbs."""
+    """Return the store of a run by two undisturbed processes."""
     folder = tmp_path_factory.mktemp("plain")
     store = Store(str(folder / "store"), str(folder / "work"))
     make_data(RUN, store)
@@ -48,7 +48,7 @@ def test_a_gang_that_loses_a_host_and_then_a_node_ends_with_the_same_checkpoints
     compiled.mkdir()
     variables = {"STORAGE_EMULATOR_HOST": gcs.url, "MARIN_HEARTBEAT_SECONDS": "10", **compiled_in(compiled)}
     launcher = launcher_of(cluster, tmp_path)
-    mounts = (Mount(str(compiled), host_path=str(compiled)),)  # what the hosts share is the bucket, and what was compiled
+    mounts = (Mount(str(compiled), host_path=str(compiled)),)  # the hosts share only the bucket and the compiled programs
     launcher = replace(launcher, settings=replace(launcher.settings, env=variables, mounts=mounts))
     for name in ("two-0", "two-1"):
         add_node(kubelet, name)

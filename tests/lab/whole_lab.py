@@ -39,9 +39,9 @@ TOKEN_SECONDS = 36_000
 
 
 class WholeLab:
-    """Everything a deployment has, its files below `folder`; `env` and `settings` go into the file that MARIN_CLUSTER names.
+    """All parts of a deployment, with files below `folder`; `env` and `settings` go into the file that MARIN_CLUSTER names.
 
-    With `data_runners`, shards of data stages go to Indexed Jobs of so many pods, by way of a front that this release needs.
+    With `data_runners`, shards of data stages go to Indexed Jobs of so many pods, through a front that this release needs.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class WholeLab:
         self.stack.close()
 
     def environment(self) -> dict[str, str]:
-        """Of a process of the deployment: what `deploy/kubernetes/environment.yaml` says there."""
+        """Return the environment of a process of the deployment, by `deploy/kubernetes/environment.yaml`."""
         variables = {
             "DAGSTER_HOME": str(self.folder / "home"),
             "PYTHONPATH": ":".join(str(ROOT / part) for part in (".", "tests/lab", "tests/shell")),
@@ -91,11 +91,11 @@ class WholeLab:
         return {**os.environ, **variables}
 
     def run(self, *command: str) -> None:
-        """A process of the deployment, to its end. Raises: CalledProcessError."""
+        """Run a process of the deployment to its end. Raises: CalledProcessError."""
         subprocess.run([sys.executable, *command], cwd=ROOT, env=self.environment(), check=True)
 
     def _image(self) -> Image:
-        """Coordinators listen at their pod's own address and not on every interface of this machine."""
+        """Return an image in which coordinators listen at their pod's address, not on every interface of this machine."""
         path = f"{Path(sys.executable).parent}:/usr/bin:/bin:/usr/sbin:/sbin"
         return Image(ROOT, {"PYTHONPATH": str(ROOT), "PATH": path, "JAX_COORDINATOR_BIND_ADDRESS": "{address}:8476"})
 
@@ -105,7 +105,7 @@ class WholeLab:
             self.admin.create(COLLECTIONS[record["kind"]], record)
 
     def kubeconfig_of(self, account: str) -> Path:
-        """A file by which a process has the rights of an account of the deployment."""
+        """Write a file that gives a process the rights of an account of the deployment."""
         request = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",
@@ -126,7 +126,7 @@ class WholeLab:
 
 
 def instance_of(home: Path) -> dict[str, Any]:
-    """The production instance without what only the image has: dagster-gcp's logs, dagster-k8s's launcher of runs."""
+    """Return the production instance without what needs the image: dagster-gcp's logs, dagster-k8s's launcher of runs."""
     instance = yaml.safe_load((ROOT / "deploy" / "dagster.yaml").read_text())
     instance["compute_logs"] = {
         "module": "dagster._core.storage.local_compute_log_manager",
