@@ -23,7 +23,7 @@ GROUP = "comparisons"
 
 
 def gap_families(gaps: Sequence[Gap]) -> Iterator[AssetTemplate]:
-    """Return the perplexity gap of every declared pair."""
+    """Yield the perplexity gap of every declared pair."""
     for gap in gaps:
         node = gap_node(gap)
         yield AssetTemplate(

@@ -35,7 +35,7 @@ TRAJECTORIES = "Tokens and mask of the held-out conversations, for evaluations o
 
 
 def source_assets(used: tuple[str, ...]) -> Iterator[AssetTemplate]:
-    """Return the assets that depend on a source alone: of every small source, and of the sources that a record uses."""
+    """Yield the assets that depend on a source alone: of every small source, and of the sources that a record uses."""
     every = tuple(dict.fromkeys((*sorted(source.name for source in small_sources()), *used)))
     text = tuple(source for source in every if source_config(source).trainable)
     yield of_sources(data.raw, every)
@@ -44,7 +44,7 @@ def source_assets(used: tuple[str, ...]) -> Iterator[AssetTemplate]:
 
 
 def scope_assets(scope: Scope) -> Iterator[AssetTemplate]:
-    """Return the signatures, and the duplicates among the scope's sources."""
+    """Yield the signatures, and the duplicates among the scope's sources."""
     text = tuple(sorted(source.name for source in small_sources() if source.trainable))
     signed = tuple(dict.fromkeys((*text, *scope.sources))) if scope.minhash == DEFAULT_PRESET else scope.sources
     yield of_sources(partial(data.minhash, scope), signed)
@@ -52,7 +52,7 @@ def scope_assets(scope: Scope) -> Iterator[AssetTemplate]:
 
 
 def decontamination_assets(of: Decontamination, marked: tuple[str, ...]) -> Iterator[AssetTemplate]:
-    """Return the suites, their index, and the marks of some sources."""
+    """Yield the suites, their index, and the marks of some sources."""
     yield from suite_assets(of.suites)
     yield of_all(data.contamination_index(of))
     yield of_sources(partial(data.contamination, of), marked)
@@ -65,7 +65,7 @@ def suite_assets(suites: tuple[Suite, ...]) -> Iterator[AssetTemplate]:
 
 
 def corpus_assets(of: Corpus) -> Iterator[AssetTemplate]:
-    """Return the corpus and all that it is made from."""
+    """Yield the corpus and all that it is made from."""
     yield from source_assets((*of.sources, *(of.scorer.sources if of.scorer else ())))
     yield from scope_assets(of.scope)
     yield from decontamination_assets(of.decontamination, of.sources)
@@ -82,7 +82,7 @@ def corpus_assets(of: Corpus) -> Iterator[AssetTemplate]:
 
 
 def token_assets(of: Tokens) -> Iterator[AssetTemplate]:
-    """Return the corpus, the tokenizer if it is trained here, and the caches."""
+    """Yield the corpus, the tokenizer if it is trained here, and the caches."""
     yield from corpus_assets(of.corpus)
     if not isinstance(of.tokenizer, PublishedModel):
         yield of_all(data.tokenizer(of))
@@ -92,12 +92,12 @@ def token_assets(of: Tokens) -> Iterator[AssetTemplate]:
 
 
 def card_assets(of: Tokens) -> Iterator[AssetTemplate]:
-    """Return a card for every source: it shows one corpus and one token cache."""
+    """Yield a card for every source: it shows one corpus and one token cache."""
     yield of_sources(partial(data.card, of), of.sources)
 
 
 def mix_assets(run: Run) -> Iterator[AssetTemplate]:
-    """Return all data that a run trains on, placed canonically."""
+    """Yield all data that a run trains on, placed canonically."""
     yield from token_assets(run.tokens)
     made = of_all(mixture(run))
     reasons = "; ".join(f"{source}: {reason}" for source, reason in run.scope.left_out)
@@ -105,7 +105,7 @@ def mix_assets(run: Run) -> Iterator[AssetTemplate]:
 
 
 def evaluation_assets(run: Run) -> Iterator[AssetTemplate]:
-    """Return the policy of a run's checkpoints, its suites and its examples."""
+    """Yield the policy of a run's checkpoints, its suites and its examples."""
     yield from suite_assets(run.evaluation.suites)
     for made in suite_assets(run.evaluation.shots):
         yield replace(made, description=SHOTS) if made.example.stage is SUITE else made
@@ -113,7 +113,7 @@ def evaluation_assets(run: Run) -> Iterator[AssetTemplate]:
 
 
 def policy_assets(of: Corpus) -> Iterator[AssetTemplate]:
-    """Return a corpus's contamination by the published policies, to compare with its own policy."""
+    """Yield a corpus's contamination by the published policies, to compare with its own policy."""
     cleaned = of.decontamination
     for name, published in published_policies().items():
         index = of_all(data.named_contamination_index(cleaned, name))

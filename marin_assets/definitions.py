@@ -185,7 +185,7 @@ def declared_defs(lab: LabOrResource) -> dg.Definitions:
 
 
 def declared_templates() -> Iterator[AssetTemplate]:
-    """Return the template of every asset that is an artifact, of what is declared today."""
+    """Yield the template of every asset that is an artifact, of what is declared today."""
     table, _ = tabled(declarations())
     yield from table
     yield from (canary_training(band) for band in bands())

@@ -20,7 +20,7 @@ SHOWN = 20
 
 
 def committed(lab: Lab, run: Run) -> Iterator[tuple[str, Artifact]]:
-    """Return step partitions of the run whose checkpoint has a manifest, under the data and the spec declared today."""
+    """Yield step partitions of the run whose checkpoint has a manifest, under the data and the spec declared today."""
     steps = run.spec.saved_steps()
     artifacts = find_all(lab.store, (checkpoint(run, step) for step in steps))
     yield from (

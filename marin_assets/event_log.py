@@ -103,7 +103,7 @@ def witnessed(
 
 
 def parents_asof(instance: dg.DagsterInstance, graph: BaseAssetGraph, log: EventLog, event: Reported) -> Iterator[Parent]:
-    """Return the inputs of an event, one for each direct dependency in the graph: as of its step's start, or why that
+    """Yield the inputs of an event, one for each direct dependency in the graph: as of its step's start, or why that
     is unknown.
     """
     above = sorted(graph.get(event.key).parent_keys) if graph.has(event.key) else []

@@ -9,7 +9,7 @@ from recipes.histories.phase import History, Phase
 
 
 def history_specs(histories: tuple[History, ...]) -> Iterator[dg.AssetSpec]:
-    """Return one asset for each phase, `histories/<run>/<phase>`. They were made elsewhere, and are only declared here."""
+    """Yield one asset for each phase, `histories/<run>/<phase>`. They were made elsewhere, and are only declared here."""
     for history in histories:
         for phase in history.phases:
             yield _spec(history, phase)

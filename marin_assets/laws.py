@@ -25,7 +25,7 @@ AGREE = WarningCheck("forms_agree", "at larger budgets the forms agree within th
 
 
 def law_templates(sweep: Sweep) -> Iterator[AssetTemplate]:
-    """Return the table of a sweep, and its law if it declares one."""
+    """Yield the table of a sweep, and its law if it declares one."""
     every = {result(sweep.trials[0]).key: dg.AllPartitionMapping()}
     rows = _one(
         table(sweep), lambda lab: table_now(lab.store, sweep), SWEEPS,
@@ -44,7 +44,7 @@ def law_templates(sweep: Sweep) -> Iterator[AssetTemplate]:
 
 
 def forecast_templates(run: Run) -> Iterator[AssetTemplate]:
-    """Return the forecast of a run, the result that judges it, and the verdict; none for a run without a forecast."""
+    """Yield the forecast of a run, the result that judges it, and the verdict; none for a run without a forecast."""
     of = forecast_of(run)
     if of is None:
         return

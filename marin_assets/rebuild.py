@@ -140,7 +140,7 @@ def _events(graph: BaseAssetGraph, artifact: Artifact) -> Iterator[dg.AssetMater
 
 
 def _left_out(graph: BaseAssetGraph, artifacts: Sequence[Artifact]) -> Iterator[dg.AssetMaterialization]:
-    """Return, for every finished day of a ferry, the assets of sources that were not fetched that day, as the factory
+    """Yield, for every finished day of a ferry, the assets of sources that were not fetched that day, as the factory
     reports them.
     """
     there = {(artifact.spec.key, artifact.spec.partition) for artifact in artifacts}

@@ -26,7 +26,7 @@ SHOWN_FAILURES = 5
 
 
 def sweep_data(sweep: Sweep) -> Iterator[AssetTemplate]:
-    """Return the data that the trials read; trials over one mix share it."""
+    """Yield the data that the trials read; trials over one mix share it."""
     seen = set()
     for run in sweep.trials:
         if (run.data, run.batches) not in seen:

@@ -106,7 +106,7 @@ def outcome(store: Store, run: Run) -> dict[str, object]:
 
 
 def outcome_lines(outcome: dict[str, object]) -> Iterator[str]:
-    """Return the lines of an outcome, and the next commands."""
+    """Yield the lines of an outcome, and the next commands."""
     run = outcome["run"]
     loss, bits = outcome["loss_nats"], outcome["heldout_bits_per_byte"]
     yield f"loss    {loss:.3f} nats a token at the last step; held-out text {bits:.3f} bits a byte"
