@@ -9,7 +9,7 @@ type Operation = Callable[[Path], None]
 
 
 def swap(path: str, old: str, new: str) -> Operation:
-    """Replace a text that stands exactly once."""
+    """Replace a text that occurs exactly once."""
 
     def apply(root: Path) -> None:
         text = (root / path).read_text()

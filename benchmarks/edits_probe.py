@@ -74,9 +74,9 @@ def answer(node: Node, store: Store, question: dict[str, Any], scratch: Store, e
 
 
 def oracle(artifact: Artifact, node: Node, store: Store, scratch: Store) -> str:
-    """What would differ if an artifact that the lab reuses were made anew from the inputs that it resolves today.
+    """Return how a reused artifact would differ if it were made again from the inputs that it resolves today.
 
-    The report is not asked: it prints how long the others took.
+    The report is left out of the comparison: it prints how long other stages took.
     """
     inputs = {
         name: tuple(resolve(store, n) for n in value) if isinstance(value, tuple) else resolve(store, value)
@@ -94,7 +94,7 @@ def oracle(artifact: Artifact, node: Node, store: Store, scratch: Store) -> str:
 def declared_hash(node: Node, hashes: dict[str, str]) -> str:
     """A simulation of Marin's step identity: name, declared config and the hashes of the steps that it depends on.
 
-    A bumped stage version stands for the versioned value that a careful author would have changed. Code is outside, and a
+    A bumped stage version stands for the versioned value that a careful author would have changed. Code is not included, and a
     dependency counts by its own hash, not by its bytes (docs/references.md#marin-executor).
     """
     parents = [hashes[parent.name] for parent in node.parents()]

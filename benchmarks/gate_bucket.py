@@ -77,7 +77,7 @@ def write_levels(store: Store, count: int, keys: int, levels: int) -> list[Input
 
 
 def serve(root: str, delay: float, pipe: Connection) -> None:
-    """Serve what lies in a local root as a bucket; answer each message with the requests since the last one."""
+    """Serve the files of a local root as a bucket. Answer each message with the requests since the last one."""
     objects = Objects()
     with gcs_server(objects) as server:
         server.bucket(BUCKET)

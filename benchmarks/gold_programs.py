@@ -57,7 +57,7 @@ def run(program: str, item: Item) -> Run:
 
 
 def solution(item: Item) -> str:
-    """The program of the gold solution: HumanEval's continues the prompt, MBPP's stands alone."""
+    """Return the program of the gold solution. HumanEval's continues the prompt; MBPP's is complete."""
     return task_named(item.task).program_start(item) + item.solution
 
 

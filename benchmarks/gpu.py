@@ -34,7 +34,7 @@ PARTS = {
 }  # fmt: skip
 """Seconds that each part may take: 460 in all, and starting them is the rest of 8 minutes."""
 TINY_SECONDS = 600
-"""The same for a rehearsal: a loaded machine is no reason to fail one."""
+"""The same for a rehearsal, which must not fail on a loaded machine."""
 ROOT = Path(__file__).resolve().parents[1]
 MODEL_PARTS = ("numbers", "experts", "serving")
 ENVIRONMENT = {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.92"}
@@ -64,7 +64,7 @@ def run(part: str, *, tiny: bool) -> dict:
     """One part in its process: what it found, or why it found nothing; its lines appear as they come."""
     print(f"\n== {part}", flush=True)
     script = [str(Path(__file__).with_name("gpu_resume.py" if part == "resume" else "gpu_parts.py"))]
-    if part in MODEL_PARTS:  # as a module: beside it lies a `serving.py`, which would hide the package
+    if part in MODEL_PARTS:  # as a module, because `serving.py` beside it would hide the package
         script = ["-m", "benchmarks.gpu_model_parts"]
     limit = TINY_SECONDS if tiny else PARTS[part]
     command = [sys.executable, *script, part, *(["--tiny"] if tiny else [])]

@@ -88,7 +88,7 @@ def latency(launcher: KubernetesLauncher, folder: Path, pairs: int) -> None:
 
 
 def bare(launcher: KubernetesLauncher, launch: LaunchRequest) -> None:
-    """The same manifest with nobody but the API: created, and asked every 20 ms whether it is done."""
+    """Create the same manifest through the API alone, and poll every 20 ms until it is done."""
     cluster = launcher.cluster
     cluster.create(JOBS, JOB.render(launch, hardware("cpu"), launcher.settings, 1, "[]"))
     cluster.create("/api/v1/namespaces/{namespace}/configmaps", job_file(launch, hardware("cpu"), launcher.settings, 1))

@@ -25,7 +25,7 @@ PARTS, BATCH, SHOWN = 4, 1 << 16, 3
 
 
 def write_tables(folder: Path, documents: int) -> list[Path]:
-    """Tables of ascending ids and random scores; what is there already is kept."""
+    """Write tables of ascending ids and random scores. Existing tables stay."""
     generator, paths = np.random.default_rng(0), [folder / f"part-{index}.parquet" for index in range(PARTS)]
     for index, path in enumerate(paths):
         if path.exists():

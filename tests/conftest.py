@@ -40,7 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     config.stash[_PEAKS] = {}
     config.stash[_GROWTH] = []
-    os.environ["MARIN_RECIPES"] = str(config.cache.mkdir("no_recipes"))  # what a checkout declares of its own is no test's
+    os.environ["MARIN_RECIPES"] = str(config.cache.mkdir("no_recipes"))  # tests do not read declarations of the checkout
     settings: dict[str, str | int | float] = {
         "jax_compilation_cache_dir": str(config.cache.mkdir("compilations")),
         "jax_compilation_cache_max_size": COMPILATION_BYTES,
@@ -62,9 +62,9 @@ def gcs() -> Iterator[GcsServer]:
 
 @pytest.fixture(scope="module", autouse=True)
 def bounded_memory(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Free compiled programs after a module that leaves a large process, and record by how much the module raised its peak.
+    """Free compiled programs after a module that leaves a large process, and record by how much the module raised the peak.
 
-    glibc keeps freed memory, so it is told to return it to the system (Linux only, like the suite).
+    glibc keeps freed memory, so this asks it to return the memory to the system (Linux only, like the suite).
     """
     before = peak_bytes()
     yield

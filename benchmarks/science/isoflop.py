@@ -148,7 +148,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def compile_once(folder: Path) -> None:
-    """Keep compiled programs below the root, so that a study that goes on does not compile its shapes again."""
+    """Keep compiled programs below the root, so that a resumed study does not compile its shapes again."""
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)

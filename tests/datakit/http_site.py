@@ -22,7 +22,7 @@ class Site:
     stall_first_at: int | None = None
     """After so many bytes the first answer sends nothing more, and holds the connection."""
     drip_first_at: int | None = None
-    """After so many bytes the first answer goes on a byte at a time, as long as somebody listens."""
+    """After so many bytes the first answer continues one byte at a time while a client listens."""
     silent: int = 0
     """How many requests get no answer at all."""
     over: threading.Event = field(default_factory=threading.Event)

@@ -82,7 +82,7 @@ def test_answers_that_fail_are_asked_for_again(operation: str, kind: str, server
 def test_a_file_that_is_replaced_after_it_was_listed_is_refused(
     change: str, server: GcsServer, url: str, tmp_path: Path
 ) -> None:
-    """Of an object that was composed the bucket tells no MD5, so both checksums are held."""
+    """The bucket reports no MD5 of a composed object, so both checksums are compared."""
     if change == "md5":
         for (bucket, name), stored in list(server.objects.objects.items()):
             digest = hashlib.md5(stored.data, usedforsecurity=False).digest()

@@ -140,7 +140,7 @@ def test_it_names_the_facts_and_shows_a_sample_of_every_drop(card):
     for phrase in ("| licence | unverified: MIT |", "| terms | cite us |", "0.5 billion, rough", "hub.example/leads"):
         assert phrase in text
     assert "corpus: contaminated | 1 | " in text and " ".join(LEAK.split())[:100] in text
-    assert "`` poor \\| `lead` <b> ``" in text  # a document's words are no Markdown
+    assert "`` poor \\| `lead` <b> ``" in text  # a document's words are not Markdown
     assert "largest cluster has 2 documents" in text and "| s/quiz | 7 | near | 0.90 |" in text
 
 

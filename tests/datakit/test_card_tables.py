@@ -41,7 +41,7 @@ def test_lengths_have_the_quantiles_of_all(tmp_path_factory, texts, share):
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 99), st.booleans(), st.sampled_from("ab")), max_size=24))
 def test_the_largest_cluster_is_that_of_all_rows(tmp_path_factory, rows):
-    """Clusters go on over borders of row groups, and other sources' rows stand between."""
+    """Clusters continue over borders of row groups, and rows of other sources are in between."""
     unique = sorted({(cluster, number): (kept, source) for cluster, number, kept, source in rows}.items())
     table = pl.DataFrame(
         [(source, f"{number:02d}-{cluster}", str(cluster), kept) for (cluster, number), (kept, source) in unique],

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_what_no_folder_keeps_is_compiled_all_the_same_and_said(caplog) -> None:
-    """A function without a file of its own, as where neither the source's folder nor the user's cache can be written."""
+    """A function without a file, as if neither the source's folder nor the user's cache could be written."""
     names: dict = {}
     exec("def twice(values):\n    return values * 2", names)
     twice = compiled(names["twice"])

@@ -108,7 +108,7 @@ def test_an_index_with_its_clean_text_serves_a_scan(tmp_path):
 
 @pytest.mark.parametrize("policy", [ContaminationConfig(), MarinPolicy(), GptPolicy()], ids=lambda policy: policy.policy)
 def test_who_asks_only_what_is_marked_hears_what_the_scan_says(policy):
-    """Leaks of every tier: a fragment stands for nothing, and is in neither."""
+    """Leaks of every tier. A fragment is not a match, so it is in neither result."""
     items = pl.DataFrame([asdict(Item("s", "long", str(at), question(at), "", "MIT", "d")) for at in range(20)])
     index = policy.index(items, policy.channels(items))
     questions = [question(at).split() for at in range(20)]

@@ -191,7 +191,7 @@ def test_a_larger_share_holds_out_what_a_smaller_one_does(key, a, b):
 
 
 def test_a_document_stays_on_its_side_when_others_are_added(tmp_path):
-    """Splits are disjoint; a grown source (other parts, other neighbours) moves nobody."""
+    """Splits are disjoint. A grown source (other parts, other neighbours) moves no document to the other split."""
     texts = random_texts(40, 40, seed=46)
     small = Texts("here", tuple(texts[:25]), part_bytes=4_000)
     large = Texts("here", tuple(texts), part_bytes=3_000, line="grown")

@@ -165,7 +165,7 @@ def test_a_size_of_ten_digits_is_refused_before_it_is_read(tmp_path: Path) -> No
 
 
 def test_a_machine_that_cannot_open_files_is_no_damage(tmp_path: Path) -> None:
-    """The file of an archive that is gone, or that this process may not open, is whole where it lies."""
+    """An archive's file that is gone, or that this process may not open, does not count as damaged."""
     with pytest.raises(FileNotFoundError):
         unpack(tmp_path / "none.deb", ("*",), tmp_path / "files", trainable=False)
 

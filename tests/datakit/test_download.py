@@ -49,7 +49,7 @@ def test_a_server_that_stalls_is_asked_for_the_rest(tmp_path: Path, monkeypatch:
 
 @pytest.mark.slow
 def test_a_server_that_drips_is_asked_for_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A byte now and then is no silence: at a hundredth of a second each, the file would take six hours."""
+    """A byte now and then is not silence: at a hundredth of a second each, the file would take six hours."""
     monkeypatch.setattr(download_module, "PACE_SECONDS", 5.0)
     monkeypatch.setattr(download_module, "SLOWEST_BYTES_PER_SECOND", 10_000)
     site = Site({"/f": CONTENT}, drip_first_at=len(CONTENT) - 100_000)
@@ -208,7 +208,7 @@ def test_a_file_without_a_hash_is_resumed_while_its_etag_is_the_same(tmp_path: P
 
 @pytest.mark.parametrize("etag", [None, 'W/"weak"'])
 def test_a_file_without_a_hash_or_etag_starts_anew(etag: str | None, tmp_path: Path) -> None:
-    """Nobody could tell whether the rest is of the same file; nor whose bytes an older partial holds."""
+    """Without them nothing shows whether the rest belongs to the same file, or which file an older partial is of."""
     (tmp_path / "f.partial").write_bytes(b"?" * 1000)
     site = Site({"/f": CONTENT}, cut_first_at=1_000_000, etag=etag)
     with serving(site) as base:

@@ -51,7 +51,7 @@ def test_a_form_of_a_text_is_that_text(script, form):
 
 
 def test_other_letters_stay_other_words():
-    """Folding joins forms of one letter and no more: accents and scripts stay apart."""
+    """Folding joins forms of one letter only: accents and scripts stay different."""
     assert len({fold(word) for word in ("resume", "résumé", "rеsume", "resumes")}) == 4
 
 

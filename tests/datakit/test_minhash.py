@@ -82,7 +82,7 @@ def test_shingles_are_those_of_the_definition(text, words):
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_split_words_are_those_that_are_hashed(text):
-    """Of all characters, those that no version assigns too: a scorer tells its words by them."""
+    """This covers unassigned characters too, because a scorer recognizes their words by them."""
     hashes, _ = word_hashes([text])
     assert hashes.tolist() == [word_hashes([word])[0].item() for word in split_words(fold(text))]
 
@@ -177,7 +177,7 @@ def test_equal_minima_estimate_the_jaccard_similarity():
 
 
 def test_a_band_tells_which_band_it_is():
-    """Equal rows in different bands are no candidates."""
+    """Equal rows in different bands are not candidates."""
     config = MinHashConfig(bands=4, rows=2)
     assert np.unique(band_hashes(np.ones((1, 8), np.uint64), config)).size == 4
 

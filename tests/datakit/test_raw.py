@@ -138,7 +138,7 @@ def test_a_cached_wheel_that_was_damaged_is_not_used(tmp_path: Path, monkeypatch
 
 
 def add_metadata(wheel: Path) -> bytes:
-    """What pip asks of a wheel before it gives its address."""
+    """Answer what pip requests about a wheel before it downloads it."""
     with zipfile.ZipFile(wheel, "a") as archive:
         folder = "tinyprose-1.0.dist-info"
         archive.writestr(f"{folder}/METADATA", "Metadata-Version: 2.1\nName: tinyprose\nVersion: 1.0\n")

@@ -137,7 +137,7 @@ def folder(root: Path) -> Path:
 
 
 def mirrored(files: dict[str, bytes]) -> list[FolderFile]:
-    """What a listing that tells no content gives of files: they were read."""
+    """Return the files of a listing without content marks: they were read."""
     return [FolderFile(name, len(content), xxhash.xxh3_128_hexdigest(content)) for name, content in files.items()]
 
 
@@ -204,7 +204,7 @@ def pinned_folder(root: Path, *globs: str) -> FolderFiles:
 def test_a_tests_folder_is_refused_in_text_and_not_in_source_code(
     format: Format | Records, domain: Domain, is_taken: bool, tmp_path: Path
 ) -> None:
-    """Django has `auth/password_validation.py` and `core/management/commands/test.py`, which are no benchmark."""
+    """Django has `auth/password_validation.py` and `core/management/commands/test.py`, which are not benchmarks."""
     root = tmp_path / "django"
     (root / "auth").mkdir(parents=True)
     (root / "auth" / "password_validation.py").write_text("def validate_password(): ...")

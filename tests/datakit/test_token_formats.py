@@ -315,7 +315,7 @@ def test_what_is_no_conversation_is_a_named_drop(messages):
     ],
 )
 def test_a_conversation_that_would_stop_a_stage_is_a_named_drop(message, tools, reason):
-    """Tools that are no JSON stopped the file; half a pair of surrogates beside the content stopped the token cache."""
+    """Tools that are not JSON stopped the file. Half a surrogate pair beside the content stopped the token cache."""
     assert conversation_record("r", [message], {}, tools) == Unreadable("r", reason)
 
 

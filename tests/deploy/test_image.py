@@ -80,7 +80,7 @@ def test_plain_forms() -> None:
 
 
 def test_what_is_copied_is_what_runs() -> None:
-    """The context lets in every package of the project, and neither history nor artifacts nor environments."""
+    """The context includes every package of the project, and no history, artifacts or environments."""
     rules = (REPOSITORY / ".dockerignore").read_text().split()
     let_in = {rule.removeprefix("!").split("/")[0] for rule in rules if rule.startswith("!")}
     include = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]["find"]["include"]

@@ -45,7 +45,7 @@ def test_the_production_instance_runs_as_it_is(tmp_path: Path) -> None:
 
 
 def test_a_run_of_the_chart_has_its_own_account_and_a_user_can_cancel_it(tmp_path: Path) -> None:
-    """dagster-k8s itself, with what the chart makes of our values and the rights of `marin-dagster`, no more and no less."""
+    """dagster-k8s itself, with what the chart makes of our values and exactly the rights of `marin-dagster`."""
     rendered, kubeconfig = tmp_path / "rendered", tmp_path / "kubeconfig"
     assert render(rendered, WORDS).returncode == 0
     accounts = yaml.safe_load_all((rendered / "accounts.yaml").read_text())

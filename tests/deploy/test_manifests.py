@@ -188,7 +188,7 @@ def test_nothing_listens_in_public_and_only_the_proxy_reaches_the_webserver(
 
 
 def test_only_operators_reach_the_webserver_that_starts_runs(manifests: list[Manifest], values: Manifest) -> None:
-    """oauth2-proxy lets in who is in the file *or* of the domain, so the operators' proxy may name no domain."""
+    """oauth2-proxy accepts users who are in the file *or* of the domain, so the operators' proxy may name no domain."""
     deployments = {name: each["spec"]["template"] for name, each in of_kind(manifests, "Deployment").items()}
     operators, viewers = deployments["marin-proxy"], deployments["marin-viewer-proxy"]
     assert (flag_of(operators, "email-domain"), flag_of(viewers, "email-domain")) == ("", WORDS["DOMAIN"])
@@ -229,7 +229,7 @@ def test_the_quota_has_room_for_500_runs_a_day(manifests: list[Manifest], values
 
 
 def test_a_person_comes_back_from_the_sign_in_to_where_the_proxy_is(manifests: list[Manifest]) -> None:
-    """With Secure cookies oauth2-proxy takes its own address for https, which a port-forward is not, unless it is told."""
+    """With Secure cookies oauth2-proxy assumes https for its own address unless it is configured; a port-forward is http."""
     proxy = of_kind(manifests, "Deployment")["marin-proxy"]["spec"]["template"]
     back = flag_of(proxy, "redirect-url")
     assert (flag_of(proxy, "cookie-secure"), back) == ("true", f"{WORDS['WEB_URL']}/oauth2/callback")
@@ -271,7 +271,7 @@ def is_peer(peer: Manifest, address: str, labels: dict[str, str] | None) -> bool
 
 
 def reached(policies: dict[str, Manifest], pod: dict[str, str]) -> set[str]:
-    """Where a pod of some labels may go, of the places above."""
+    """Return which of the places above a pod with some labels may reach."""
     rules = [
         rule
         for policy in policies.values()
@@ -404,8 +404,9 @@ def test_the_page_says_every_word_and_its_commands_are_shell() -> None:
 
 
 def test_every_account_may_do_with_each_bucket_what_its_processes_do() -> None:
-    """Who writes a bucket also asks for the bucket itself: the region guard where it lies, dagster-gcp whether it is there, in
-    every process that has the instance (seen in `test_image_environment.py`); objectUser has no storage.buckets.get."""
+    """A writer of a bucket also requests the bucket itself: the region guard asks for its region, dagster-gcp whether it
+    exists, in every process that has the instance (seen in `test_image_environment.py`). objectUser lacks storage.buckets.get.
+    """
     page = (DEPLOY.parent / "docs" / "deploy.md").read_text()
     accounts: dict[str, set[str]] = {}
     for names, body in re.findall(r"^for account in ([a-z -]+); do\n(.*?)^done", page, re.MULTILINE | re.DOTALL):

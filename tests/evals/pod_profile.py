@@ -72,7 +72,7 @@ def become(profile: str) -> None:
 
 
 def show_interpreter() -> None:
-    """In a mount namespace of our own, Python's folder alone lies where only root could look before."""
+    """In a new mount namespace, show only Python's folder where only root could look before."""
     base = os.path.realpath(sys.base_prefix)
     closed = next((place for place in reversed(Path(base).parents) if not place.stat().st_mode & 0o001), None)
     if closed is None:

@@ -131,7 +131,7 @@ def _evaluated(tasks: Interface, task: str, items: list[Item]) -> Iterator[tuple
 
 @dataclass(frozen=True)
 class Remembered:
-    """Writes the texts above, one after the other, each with where it was told to stop."""
+    """Writes the texts above, one after the other, each with its stop strings."""
 
     def generate(self, prompts: Sequence[str], stops: Sequence[str], max_tokens: int) -> list[Generated]:
         limits = f"{sorted(stops)} {max_tokens}"

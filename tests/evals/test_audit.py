@@ -64,7 +64,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Items:
-    """A suite's items; `text` stands for what they say."""
+    """The items of a suite; `text` is the text of each."""
 
     items: tuple[str, ...]
     text: str = ""
@@ -384,7 +384,7 @@ def test_a_match_is_quoted_by_its_bytes_and_a_text_that_was_cut_by_likeness() ->
 
 
 def test_the_pages_say_what_the_numbers_say(tmp_path: Path) -> None:
-    """Markdown and HTML are of the same blocks; nothing is fetched; a picture is drawn where there were reads."""
+    """Markdown and HTML have the same blocks. Nothing is fetched. A picture is drawn if there were reads."""
     made = run_audit(tmp_path, audit_node(ITEMS, (BOOKS, with_leak()), step=40))
     markdown, page = (made.files(name)[0].read_text() for name in ("audit.md", "audit.html"))
     for text in (markdown, page):

@@ -29,7 +29,7 @@ def wanted(key: str, model: str | None = "m", says: str = "") -> Wanted:
 
 
 class Workers(RuleBasedStateMachine):
-    """Clients, workers, a clock, a model that is trained anew and a broker that dies, against a dictionary of first answers."""
+    """Clients, workers, a clock, a retrained model and a broker that dies, against a dictionary of first answers."""
 
     @initialize(folder=st.uuids())
     def start(self, folder) -> None:
@@ -78,7 +78,7 @@ class Workers(RuleBasedStateMachine):
 
     @rule(in_order=st.booleans())
     def train_anew(self, in_order: bool) -> None:
-        """The name means other bytes from when nobody is heard of who serves the old ones, or from when they said goodbye."""
+        """Change the bytes of a model's name. It counts when no server of the old bytes is alive or registered."""
         number = int(self.version.removeprefix("version ")) + 1
         new = f"version {number}"
         with pytest.raises(OtherVersionError, match=f"worker of {new} serves 'm' as {new}, and worker of {self.version}, "):

@@ -64,7 +64,7 @@ def status(url: str) -> dict:
 
 
 def stopped_at_work(store: Path, servers: list[subprocess.Popen]) -> subprocess.Popen | None:
-    """A server that holds a request and was stopped (SIGSTOP) while it does; None, and nobody stopped, where none is found."""
+    """Return a server that was stopped (SIGSTOP) while it holds a request; None, with no server stopped, if none is found."""
     for server in servers:
         held = f"SELECT count(*) FROM requests WHERE state = 'leased' AND worker LIKE '%-{server.pid}'"
         with closing(sqlite3.connect(store, 600)) as db:

@@ -198,7 +198,7 @@ def test_bits_per_byte_agree_with_the_model_asked_one_item_at_a_time(evaluated):
         logged = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
         return -sum(logged[i - 1, tokens[i]] for i in range(len(tokens) - scored, len(tokens)))
 
-    for item in ITEMS[1:3]:  # two lengths: each is compiled anew
+    for item in ITEMS[1:3]:  # two lengths: each is compiled separately
         ending = f" {item.answer}".encode()
         tokens = [START, *render(item).prompts[0].encode(), *ending]
         expected = slow_nats(tokens, len(ending)) / math.log(2) / len(ending)

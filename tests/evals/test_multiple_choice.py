@@ -105,7 +105,7 @@ def test_one_choice_that_does_not_fit_fails_its_item_and_no_other():
 
 
 def test_a_number_that_is_none_chooses_nothing():
-    """argmin of nats takes the first that is no number: a broken model would be right wherever the first choice is."""
+    """argmin of nats returns the first NaN: a broken model would be right wherever the first choice is right."""
     nats = NATS.copy()
     nats[ord("z")] = np.nan
     broken = item(4, "zz", "aaaa", gold=0)

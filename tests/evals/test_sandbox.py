@@ -20,7 +20,7 @@ from evals.sandbox.memory import enter_group
 from evals.sandbox.run import Limits, Run, run_program
 
 SMALL = Limits(wall_seconds=60.0, cpu_seconds=1, memory_mib=128, processes=8)
-"""CPU time judges what does not sleep, however long the machine stands still."""
+"""CPU time decides for programs that do not sleep, however long the machine pauses."""
 MARKER = f"marin-sandbox-{uuid.uuid4().hex}"
 """In the command line of processes that a test leaves behind on purpose."""
 
@@ -166,7 +166,7 @@ def test_rights_cannot_be_had_again():
 
 
 def test_the_supervisor_cannot_be_killed_into_a_pass():
-    """Under root the kernel forbids the signal; elsewhere both have one user, and process 1 does not hear it from inside."""
+    """Under root the kernel forbids the signal. Otherwise both have one user, and process 1 ignores signals from inside."""
     unheard = "import os\ntry: os.kill(1, 9)\nexcept PermissionError: pass"
     assert run(unheard).passed
     assert not run("import os, time\nos.kill(1, 2)\ntime.sleep(0.5)\nos._exit(0)").passed
@@ -457,7 +457,7 @@ sys.exit(0 if killed and counted and not group.place.exists() else 4)
 
 
 def test_a_memory_cgroup_holds_what_polling_would_see_too_late():
-    """Where no group can be made, `None` says so. In a small process of its own: the kernel ends the largest of a group."""
+    """`None` says that no group can be made. The test uses a small process, because the kernel ends the largest of a group."""
     root = str(Path(__file__).parents[2])
     assert subprocess.run([sys.executable, "-S", "-c", HOG], env={"PYTHONPATH": root}).returncode == 0
 

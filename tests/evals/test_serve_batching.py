@@ -134,7 +134,7 @@ def test_an_end_token_ends_with_its_score_and_without_its_text(busy) -> None:
 
 
 def test_a_cancelled_sequence_gives_its_row_to_the_next(busy) -> None:
-    """One row: the second sequence can only end when the first, which nobody reads, has left."""
+    """There is one row: the second sequence can only end when the first, which no client reads, has left."""
     with scheduling(replace(SETTINGS, rows=1)) as scheduler:
         seen: list[Delta] = []
         holder: list = []

@@ -246,7 +246,7 @@ def test_a_request_whose_cache_does_not_fit_is_refused_alone(served) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_client_that_goes_away_frees_its_rows_and_its_place(served, stream) -> None:
-    """If the server went on for nobody, all would end at last and none be cancelled."""
+    """If the server continued for absent clients, all requests would end at last and none would be cancelled."""
     body = {"model": served.name, "prompt": ["a"] * 200, "max_tokens": 100, "temperature": 1, "stream": stream}
     data = json.dumps(body).encode()
     with serving(served) as client:

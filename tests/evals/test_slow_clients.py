@@ -86,7 +86,7 @@ def test_more_connections_than_allowed_are_refused_and_then_allowed_again(client
 
 
 def test_an_answer_that_nobody_reads_does_not_hold_its_connection():
-    """An answer without end, to a client that reads nothing: the application is told that its client is gone."""
+    """An endless answer to a client that reads nothing: the application learns that its client is gone."""
     ended = threading.Event()
 
     async def flood(scope: Scope, receive: Receive, send: Send) -> None:

@@ -33,7 +33,7 @@ def test_every_tag_has_the_ratio_of_its_sums_and_the_mean_of_its_leaves(document
     assert by_name.pop(("t", "micro_bits_per_byte")).value == pytest.approx(micro(""))
     whole = by_name.pop(("t", "macro_bits_per_byte"))
     assert (whole.value, whole.n) == (pytest.approx(np.mean([micro(f"{leaf}/") for leaf in leaves])), len(leaves))
-    assert not by_name  # an empty leaf is no score and no part of a mean
+    assert not by_name  # an empty leaf is not a score and not part of a mean
 
 
 def test_a_tag_is_a_leaf_or_above_leaves_never_both():

@@ -299,7 +299,7 @@ def test_a_source_that_goes_whole_is_deleted_and_the_mixture_made_without_it(tmp
 
 
 def test_a_licence_is_an_expression_and_one_that_does_not_tell_is_unknown(tmp_path: Path) -> None:
-    """`PSF` in the middle of a text is no licence, and a licence in free text is neither found nor ruled out."""
+    """`PSF` in the middle of a text is not a licence. A licence in free text is neither found nor ruled out."""
     lab = world(tmp_path, (A, B), BOTH)
     by_licence = lab.scope(licence="psf-2.0")
     assert {h.artifact.spec.partition for h in by_licence.holders if h.role == "cache"} == {"a"}

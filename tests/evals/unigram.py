@@ -11,7 +11,7 @@ START = 256
 
 @dataclass(frozen=True)
 class UnigramScorer:
-    """`nats[t]` for token `t`, whatever stands before it; remembers what it was given."""
+    """`nats[t]` for token `t`, whatever comes before it. It remembers its sequences."""
 
     nats: np.ndarray
     max_seq_len: int = 64

@@ -19,7 +19,7 @@ needs_affinity = pytest.mark.skipif(not ALL, reason="this system cannot keep a p
 
 
 def cores_when_all_are_here(folder: str, number: int, of: int) -> frozenset[int]:
-    """Where the worker may run; so many calls are running at once, or none ends."""
+    """Return the cores of a worker. It ends only when this many calls run at once."""
     Path(folder, str(number)).touch()
     while len(list(Path(folder).iterdir())) < of:
         time.sleep(0.01)
@@ -31,7 +31,7 @@ def die() -> None:
 
 
 def cores_of(pool: WorkerPool, folder: Path, workers: int) -> list[frozenset[int]]:
-    """Where each of so many workers may run."""
+    """Return the cores on which each of this many workers may run."""
     folder.mkdir()
     answers = pool.map(cores_when_all_are_here, [(str(folder), i, workers) for i in range(workers)], workers, None)
     return [frozenset(answer) for answer in answers if isinstance(answer, frozenset)]

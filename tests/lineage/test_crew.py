@@ -22,7 +22,7 @@ from lineage.writing.write import writing
 
 SPEC = ArtifactSpec(key=("numbers",), partition=None, stage="test.numbers", stage_version="1", config={}, inputs=())
 KNOWN: list[str] = []
-"""What this process has been told, to be asked for later."""
+"""Values that this process was given, to be returned later."""
 
 
 def pid() -> int:

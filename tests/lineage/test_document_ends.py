@@ -59,7 +59,7 @@ def test_the_plan_of_shards_is_that_of_one_array(
 
 
 class Untouched(np.ndarray):
-    """Fails whoever reads more of it at once than a window."""
+    """Fails if a reader takes more than a window at once."""
 
     most = 0
 

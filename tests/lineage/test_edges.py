@@ -194,7 +194,7 @@ def test_manifests_that_disagree_with_each_other_are_named(tmp_path: Path) -> No
     made = write_dag(store, [[], [], [0], [1]])
     store.delete(made[0])
     files = [{"path": "number.txt", "bytes": 1, "rows": None, "digest": "0" * 32}]
-    edit(store, made[1].spec.address, files=files)  # its data version is no longer that of its files
+    edit(store, made[1].spec.address, files=files)  # its data version no longer matches its files
     assert kinds(store) == {("lost_input", "tests/n2"), ("edited", "tests/n1"), ("lost_input", "tests/n3")}
 
 
@@ -229,7 +229,7 @@ def test_a_folder_that_was_moved_by_hand_is_named(tmp_path: Path) -> None:
 def test_a_root_that_cannot_be_written_is_asked_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: int
 ) -> None:
-    """A read-only mount answers EROFS, which is no PermissionError (red team, L-D7). Mounting one needs root."""
+    """A read-only mount answers EROFS, which is not a PermissionError (red team, L-D7). Mounting one needs root."""
     store = Store(str(tmp_path))
     with writing(store, ArtifactSpec(("a",), None, "tests.plain", "1", {})) as out:
         (out.folder / "text").write_text("x")

@@ -55,7 +55,7 @@ def test_exposures_are_those_of_a_forward_scan(
     exposed = exposures(order, ids_of(docs), batches=batches, num_steps=num_steps)
     rows = scanned(order, [size if step < 4 else later for step in range(num_steps)])
     assert sorted(exposed.iter_rows()) == rows
-    rest = BatchSchedule((BatchPhase(0, later),), before=batches.first(4))  # a run that goes on there has its own steps alone
+    rest = BatchSchedule((BatchPhase(0, later),), before=batches.first(4))  # a resumed run has its own steps only
     continued = exposures(order, ids_of(docs), batches=rest, num_steps=max(0, num_steps - 4))
     assert sorted(continued.iter_rows()) == sorted((*row[:2], row[2] - 4, *row[3:]) for row in rows if row[2] >= 4)
 

@@ -37,7 +37,7 @@ FILES = {
 
 
 def forget() -> None:
-    """Read the project's files anew."""
+    """Discard caches, so that the project's files are read again."""
     for cached in (*vars(fingerprint).values(), *vars(code_files).values()):
         if hasattr(cached, "cache_clear"):
             cached.cache_clear()
@@ -283,8 +283,9 @@ def test_what_writes_every_artifact_is_code_of_every_stage() -> None:
 
 
 def test_modules_named_by_computation_are_imported_nowhere_but_in_pydocs_pages() -> None:
-    """The fingerprint follows import_module("a.b"); a computed name it cannot. The shard runner is no stage's code;
-    datatrove's blocks are a package's, whose version is part of the step's identity; the sandbox names its files in full."""
+    """The fingerprint follows import_module("a.b"), but not a computed name. The shard runner is not a stage's code.
+    datatrove's blocks belong to a package, whose version is part of the step's identity. The sandbox names its files in full.
+    """
     computed = set()
     for path in sorted(
         path for package in ("lineage", "datakit", "trainer", "serving", "evals") for path in (ROOT / package).rglob("*.py")

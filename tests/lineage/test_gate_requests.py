@@ -50,7 +50,7 @@ def test_partitions_are_listed_together_and_texts_are_read_once(gcs: GcsServer, 
 
 
 def test_a_manifest_that_was_written_again_is_read_again(gcs: GcsServer, made: tuple[Artifact, list[Artifact]]) -> None:
-    """Equal size, other bytes: the generation tells."""
+    """Equal size, other bytes: the generation differs."""
     mixture, raw = made
     store = mixture.store
     assert problems(store, mixture.ref("x")) == []

@@ -28,7 +28,7 @@ NAMES = ("a", "b", "c", "d")
 
 @dataclass(frozen=True)
 class Words:
-    """One shard a word. `log` is no part of what they mean."""
+    """One shard for each word. `log` is not part of the identity."""
 
     words: tuple[str, ...] = NAMES
     omittable: bool = True

@@ -20,7 +20,7 @@ ADDRESS = ".work/leases/x.json"
 
 @dataclass
 class Clock:
-    """A clock that moves when somebody sleeps, and what happens meanwhile: no pause of the machine is time that passes."""
+    """A clock that moves only when a test sleeps, and actions during a sleep. A pause of the machine does not count as time."""
 
     now: float = 0.0
     meanwhile: Callable[[], None] = lambda: None
@@ -101,7 +101,7 @@ def test_a_living_holder_is_not_taken_over(storage: Storage, clock: Clock) -> No
 def test_a_holder_renews_its_lease_by_itself(storage: Storage) -> None:
     with lease(storage, "x", "living", seconds=0.3) as held:
         first = held.generation
-        for _ in range(6_000):  # however late it is: nobody else wants it
+        for _ in range(6_000):  # late, but no other process wants it
             if held.generation != first:
                 break
             time.sleep(0.01)
@@ -111,7 +111,7 @@ def test_a_holder_renews_its_lease_by_itself(storage: Storage) -> None:
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_who_could_not_renew_for_so_long_does_not_trust_its_lease(storage: Storage, clock: Clock, fails: bool) -> None:
-    """Another may have begun to watch when the request arrived, so the time counts from when it was sent."""
+    """Another process may have begun to watch when the request arrived, so the time counts from when it was sent."""
     held = _acquire(storage, ADDRESS, "slow", SECONDS, 0)
     clock.sleep(SECONDS)
     held.check()

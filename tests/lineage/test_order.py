@@ -102,7 +102,7 @@ def test_a_batch_is_the_same_however_it_is_cut(tmp_path: Path) -> None:
 
 
 def test_the_order_of_a_frozen_mixture_never_changes(tmp_path: Path) -> None:
-    """A run resumes and is audited by this order, years later too: whoever changes it must give it another name."""
+    """A run resumes and is audited by this order, years later too. A change of the order needs another name."""
     phases = (Phase(0, {"a": 3.0, "b": 1.0}), Phase(32, {"a": 1.0, "b": 2.0}))
     order = DataOrder.open(mixture_of(tmp_path, [Docs("a", (300,)), Docs("b", (100,))], phases), SEQ_LEN)
     components, sequences = order.locate(np.arange(64))

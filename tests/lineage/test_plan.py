@@ -15,7 +15,7 @@ from lineage.writing.writer import Writer
 
 @dataclass(frozen=True)
 class Text:
-    """Config of every stage here; `log` says where a stage notes that it ran, and is no identity."""
+    """Config of every stage here. `log` is the place where a stage notes that it ran; it is not part of the identity."""
 
     text: str = ""
     log: str = field(default="", metadata={"identity": False})
@@ -150,7 +150,9 @@ def test_many_nodes_are_found_as_one_by_one_and_an_ancestor_that_they_share_is_r
     looked_up: list[str] = []
     find = Store.find
     monkeypatch.setattr(Store, "find", lambda self, spec: looked_up.append(spec.name) or find(self, spec))
-    artifacts = find_all(store, [*tops, text_node("never made"), chain("abc")])  # built anew: other objects of the same meaning
+    artifacts = find_all(
+        store, [*tops, text_node("never made"), chain("abc")]
+    )  # built again: other objects with the same meaning
     monkeypatch.undo()
     made = [resolve(store, top).manifest.spec for top in (*tops[:3], shared)]
     assert [one and one.manifest.spec for one in artifacts] == [*made[:3], None, None, None, made[3]]

@@ -16,7 +16,9 @@ from lineage.writing.writer import Writer
 
 @dataclass(frozen=True)
 class Letters:
-    """Config of the test stages; `drift` is no identity, so two builds of one spec may differ: a stage that is not pure."""
+    """Config of the test stages. `drift` is not part of the identity, so two builds of one spec may differ, as in an impure
+    stage.
+    """
 
     letter: str
     drift: str = field(default="", metadata={"identity": False})
@@ -67,7 +69,7 @@ def test_any_graph_comes_out_bit_equal(tmp_path_factory: pytest.TempPathFactory,
 
 @pytest.mark.parametrize("drift_at", [0, 1, 2, 3])
 def test_the_first_difference_is_named_with_its_files(tmp_path: Path, drift_at: int) -> None:
-    """The drifting node is named, not what stands below it, and nothing below it is made."""
+    """The drifting node is named, not its descendants, and nothing below it is made."""
     made = chain(tmp_path / "a", drift_at)
     result = reproduce(made, Store(str(tmp_path / "b")), REGISTRY)
     first = result.first_difference

@@ -108,7 +108,7 @@ def test_rows_are_those_of_reading_a_token_at_a_time(
 
 
 def test_simulated_epochs_use_no_component_that_is_not_read(tmp_path: Path) -> None:
-    """The third has less than a sequence, so there is no permutation of its sequences."""
+    """The third component has less than one sequence, so its sequences have no permutation."""
     parts = [Component(name, (((1,) * size,),), None) for name, size in (("a", 60), ("b", 30), ("c", 2))]
     weights = {"a": 1.0, "b": 1.0, "c": 0.0}
     order = order_of(tmp_path, parts, weights, simulate=SimulatedEpoching(1, 2))

@@ -120,7 +120,7 @@ def test_a_file_that_is_changed_after_its_shard_is_digested_as_it_is(tmp_path: P
         changed = out.folder / "a.bin"
         stands = changed.stat().st_mtime_ns
         changed.write_bytes(b"z" * changed.stat().st_size)
-        os.utime(changed, ns=(stands, stands + 1))  # a write in the same tick of the clock is none that could be told
+        os.utime(changed, ns=(stands, stands + 1))  # a write in the same tick of the clock cannot be noticed
     out.artifact.verify()
 
 

@@ -59,7 +59,7 @@ def write(store: Store, spec: ArtifactSpec = SPEC) -> Artifact:
 
 
 def assert_whole(store: Store, spec: ArtifactSpec = SPEC) -> Artifact:
-    """There is one artifact, its bytes are those that were written, and no other data lies beside it."""
+    """Check that there is one artifact, that its bytes are those that were written, and that no other data is beside it."""
     artifact = Store(store.root, scratch_folder=f"{store.scratch_folder}-reader").find(spec)
     assert artifact is not None
     artifact.verify()
@@ -156,7 +156,7 @@ def test_a_server_that_stays_down_fails_the_stage_and_commits_nothing(server: Gc
 )
 def test_a_big_file_survives_cut_connections(server: GcsServer, tmp_path: Path, operation: str, number: int, kind: str) -> None:
     """Resumable: only a forgotten session (410) sends again what has arrived."""
-    patience = 5.0 if kind == "hang" else 60.0  # of a machine that stands still for so long too: only then is nothing counted
+    patience = 5.0 if kind == "hang" else 60.0  # even on a machine that pauses for so long: only then is nothing counted
     files = BucketFiles(server.bucket(uuid.uuid4().hex), timeout_seconds=patience, chunk_bytes=1 << 20)
     data = os.urandom((9 << 20) + 5)
     (tmp_path / "folder").mkdir()
@@ -173,7 +173,7 @@ def test_a_big_file_survives_cut_connections(server: GcsServer, tmp_path: Path, 
 
 
 def test_a_download_that_fails_leaves_nothing_on_the_disk(server: GcsServer, tmp_path: Path) -> None:
-    """A bucket's errors are no OSErrors: what had come of the artifact stayed, under a name that nobody looks at again."""
+    """A bucket's errors are not OSErrors: the partial artifact stayed, under a name that no code looks at again."""
     store = fresh_store(server, tmp_path)
     write(store)
     reader = Store(store.root, scratch_folder=str(tmp_path / "reader"))

@@ -218,7 +218,7 @@ def test_folders_of_a_dead_attempt_are_gone_too(tmp_path: Path) -> None:
 
 
 def test_a_manifest_names_the_commit_that_the_environment_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It tells who wrote it; identity and data version are those of a checkout that tells nothing."""
+    """The manifest says who wrote it. Identity and data version do not depend on it."""
     made = {}
     for commit in ("", "c0ffee"):
         monkeypatch.setenv("MARIN_GIT_SHA", commit)

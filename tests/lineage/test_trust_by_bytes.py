@@ -22,7 +22,7 @@ from lineage.trust.verdicts import quarantine
 @settings(max_examples=examples(17))
 @given(recomputes(), st.data())
 def test_a_quarantine_stops_every_descendant_by_bytes_and_affected_lists_them(graph: Recomputes, data: st.DataObject) -> None:
-    """Some artifacts were deleted since; an equal one stands in for each."""
+    """Some artifacts were deleted since; an equal one takes the place of each."""
     with tempfile.TemporaryDirectory() as folder:
         store = Store(folder)
         made = graph.write(store)

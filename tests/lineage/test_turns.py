@@ -10,7 +10,7 @@ from lineage.shards.work_queue import WorkQueue
 
 
 def began(turns: WorkQueue, free: list[int]) -> dict[int, list[str]]:
-    """What each worker gets when they become free in this order, and then in turn until all is begun."""
+    """Return the calls of each worker when they become free in this order, and then in turn until all calls have started."""
     got: dict[int, list[str]] = {worker: [] for worker in free}
     rounds = 0
     while True:

@@ -34,7 +34,7 @@ def compared(store: Store, events: list[LogEvent]) -> Comparison:
 
 
 def lies(event: LogEvent) -> dict[str, LogEvent]:
-    """Every way in which an event can say something else, by the kind of disagreement that it must give."""
+    """Return every kind of false event, by the kind of disagreement that it must give."""
     by_kind: dict[str, LogEvent] = {
         "other_bytes": replace(event, data_version="0" * 32),
         "rewritten_manifest": replace(event, manifest="0" * 32),
@@ -73,7 +73,7 @@ def test_an_honest_log_agrees_and_one_lie_is_one_disagreement(
 
 
 def test_other_partitions_mapped_since_are_unknown_while_the_fold_is_that_of_the_manifest(tmp_path) -> None:
-    """A source joined the line after the event: the walk of today finds a partition that was no input then."""
+    """A source joined after the event: today's walk finds a partition that was not an input then."""
     store = Store(str(tmp_path))
     first, second = write_dag(store, [[], [0]])
     event = honest(1, second, dict(every_manifest(store).digests))

@@ -38,7 +38,7 @@ def killed_in_mid_answer() -> None:
 
 
 def killed_beside_an_oom(group: str) -> None:
-    """A stranger dies of memory in a control group of its own; then we are killed by somebody."""
+    """Let an unrelated process in another control group die of memory; then another process kills us."""
     enter = f"import os, pathlib; pathlib.Path({group!r}, 'cgroup.procs').write_text(str(os.getpid())); "
     assert subprocess.run([sys.executable, "-c", enter + HOG]).returncode == -signal.SIGKILL
     killed()

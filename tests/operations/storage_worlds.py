@@ -32,7 +32,7 @@ def bytes_below(store: Store) -> dict[str, bytes]:
 
 
 def dangling(store: Store) -> list[str]:
-    """Inputs of present artifacts that are not there; a child that is taken while we look is no fault."""
+    """Return inputs of present artifacts that do not exist. A child that is deleted during the check does not count."""
     artifacts = list(store.artifacts())
     missing = [(a, ref) for a in artifacts for ref in a.spec.inputs if store.open(ref.address) is None]
     return [f"{a.name} <- {ref.address}" for a, ref in missing if store.open(a.spec.address) is not None]

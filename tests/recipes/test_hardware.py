@@ -47,7 +47,7 @@ def test_every_topology_is_filled_by_its_hosts() -> None:
 
 
 def test_every_pod_requests_processors_memory_and_disk() -> None:
-    """Without them a pod is the first to be evicted, and a leak of its own is not told from a neighbour's."""
+    """Without them a pod is evicted first, and its own leak cannot be distinguished from a neighbour's."""
     for shape in base_shapes().values():
         assert {"cpu", "memory", "ephemeral-storage"} <= shape.resources.keys(), shape.name
         assert int(shape.resources["cpu"]) >= max(2, shape.chips_per_host)
@@ -75,7 +75,7 @@ def test_an_unknown_name_lists_the_known_ones(name: str) -> None:
 
 
 def test_no_price_claims_to_be_verified() -> None:
-    """None has been read on a provider's page; whoever does so marks it, and narrows this test."""
+    """No price has been read on a provider's page. After checking one, mark it and narrow this test."""
     assert not any(shape.chip.price.verified for shape in base_shapes().values() if shape.chip)
 
 

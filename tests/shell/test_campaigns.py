@@ -109,7 +109,7 @@ def test_each_new_checkpoint_is_reported_once_and_its_evaluations_requested(sail
 
 
 def _requests_follow_the_policy(tick: dg.SensorResult, run: Run) -> None:
-    """Of every step what is due there, the most urgent first; nothing tells Dagster to try again what failed."""
+    """Check that the most urgent results of every step come first, and that Dagster does not retry what failed."""
     policy = policy_config(run)
     for step in saved_partitions(run):
         requests = [r for r in tick.run_requests if made_by(r)[0] == "eval_result" and r.partition_key.startswith(f"{step}|")]

@@ -36,7 +36,7 @@ def node(text: str, config: str = "") -> Node:
 
 
 def declared(lab: Lab, partition: str) -> Node:
-    """Of `expired` the roster is gone; of a partition that nobody declares there is no node at all."""
+    """The roster of `expired` is gone. A partition that nothing declares has no node at all."""
     if partition == "expired":
         raise MissingArtifactError(node("roster"), lab.store)
     assert partition in ("before", "orphan", "watched"), partition

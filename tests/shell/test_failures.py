@@ -45,7 +45,7 @@ def test_logs_of_processes_that_really_ended_so(name: str) -> None:
 
 
 def test_a_leader_that_failed_by_itself_is_not_taken_for_a_preempted_one() -> None:
-    """JAX tells its peers that the leader "was preempted/died/restarted": that is no word of the cluster's."""
+    """JAX reports to its peers that the leader "was preempted/died/restarted". This is not a report of the cluster."""
     peer = Evidence(134, log=(LOGS / "leader_killed.txt").read_text())
     assert classify([Evidence(1, log=PERMANENT["diverged"][0]), peer]).cause == "diverged"
     assert classify([Evidence(143, disruption="TerminationByKubelet"), peer]).cause == PREEMPTION
@@ -53,7 +53,7 @@ def test_a_leader_that_failed_by_itself_is_not_taken_for_a_preempted_one() -> No
 
 @pytest.mark.parametrize(("ended_by", "cause"), [("AssertionError: 3 != 4", "program error"), ("SystemExit: 3", "bad spec")])
 def test_what_a_process_ended_by_is_not_lost_in_its_farewell(ended_by: str, cause: str) -> None:
-    """JAX's words come five minutes after its own. What stands above its own later output was overcome."""
+    """JAX's message comes five minutes after the process's own. Errors above the process's later output were overcome."""
     log = (LOGS / "diverged_alone.txt").read_text()
     assert classify_pod(Evidence(134, log=log)).cause == "diverged"
     own = next(line for line in log.splitlines() if line.startswith("FloatingPointError"))
@@ -87,7 +87,7 @@ def _alternatives(pattern: str) -> Iterator[str]:
 
 
 def test_every_signature_has_a_line_that_it_was_made_for() -> None:
-    """So a signature that nobody has seen, and that nobody says to be from memory, fails here."""
+    """A signature without an observed example that is not marked as from memory fails here."""
     tables = (AGENT_GUIDELINES, TRANSIENT, PERMANENT, KUBELET, FROM_MEMORY, LINES_FROM_MEMORY)
     lines = [line for table in tables for examples in table.values() for line in examples]
     lines += [line for path in LOGS.glob("*.txt") for line in path.read_text().splitlines()]

@@ -25,7 +25,7 @@ SHARDED = ("datakit.normalize", "datakit.minhash", "datakit.contamination", "dat
 
 
 def sail(root: Path, *arguments: str, faults: str = "") -> subprocess.Popen[str]:
-    """Start the ferry in a process group of its own, so that workers and jobs can be killed with it, and hear all of them."""
+    """Start the ferry in its own process group, so that workers and jobs can be killed with it, and collect their output."""
     environment = {**os.environ, "PYTHONPATH": str(repository()), "MARIN_FAULTS": faults}
     command = [sys.executable, str(SCRIPT), str(root), *arguments]
     return subprocess.Popen(

@@ -102,7 +102,7 @@ def test_three_failures_that_are_one_end_it_and_the_fourth_launch_is_a_persons(l
 
 @pytest.mark.parametrize("change", [{"code": "older"}, {"digest": "01234567-another"}])
 def test_a_failure_of_other_code_that_nobody_judged_is_not_this_launchs(launch: LaunchRequest, change: dict[str, str]) -> None:
-    """The step died with it; who mends the program and launches again must not be told that it would end the same way."""
+    """The step died with that failure. After a fix, a new launch must not report that it would end the same way."""
     nan = "FloatingPointError: the loss of step 3 is nan"
     cluster = MemoryCluster(looks=lambda attempt: 0, fails=lambda attempt: nan if attempt == 1 else "")
     launcher_over(cluster).submit(replace(launch, **change), Start(hardware("h100x8"), JOB))

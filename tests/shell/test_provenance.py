@@ -42,7 +42,7 @@ def ask(sailed: Sailed, *arguments: str) -> str:
 
 
 def test_no_stage_of_the_lab_is_forgotten_in_the_registry() -> None:
-    """Every `Stage("name", ...)` of the engines' sources stands in recipes/stages.py under its name."""
+    """Every `Stage("name", ...)` in the engines' sources is in recipes/stages.py under its name."""
     declared = {
         call.args[0].value
         for package in ("lineage", "datakit", "trainer", "evals", "science", "marin_assets")

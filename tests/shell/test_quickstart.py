@@ -22,7 +22,7 @@ def examples(page: Path) -> list[tuple[str, list[str]]]:
 
 
 def shown_in_order(expected: list[str], answer: str) -> str | None:
-    """The first expected line that is not in the answer after those before it; `...` stands for any text."""
+    """Return the first expected line that is not in the answer after those before it; `...` matches any text."""
     lines = iter([" ".join(line.split()) for line in answer.splitlines()])
     for line in expected:
         if line == "...":

@@ -110,7 +110,7 @@ if __name__ == "__main__":
     if command == "splash":
         splash(over, 40)
     else:
-        if words[0] == "cuda":  # which jax asks of the machine that it lowers on, not of the one that it lowers for
+        if words[0] == "cuda":  # jax reads this from the machine that it lowers on, not from the one that it lowers for
             fused_attention_stablehlo.check_cudnn_version = lambda: 91_300
         text = lowered(over, *words) if command == "lowered" else model(over, *words)
         for call in re.findall(r"stablehlo.custom_call @(tpu_custom_call|__cudnn\S+)\(.*-> (.*)", text):

@@ -23,7 +23,7 @@ UNDISTURBED = Running(rolling_seconds=1e9)
 
 
 class Watched:
-    """A value on the device that tells when it is read."""
+    """A value on the device that reports when it is read."""
 
     def __init__(self, value: jax.Array, on_read: Callable[[], None]):
         self.value, self.on_read = value, on_read

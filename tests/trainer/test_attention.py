@@ -124,9 +124,9 @@ CUDNN, CUDNN_BACK, SPLASH = "__cudnn$fmhaSoftmax", "__cudnn$fmhaSoftmaxBackward"
 def test_a_kernel_is_compiled_for_a_mesh_with_the_rows_and_heads_of_one_device(
     platform: str, backend: str, calls: list[str]
 ) -> None:
-    """As far as it can be compiled where there is no such machine: jax itself refuses a TPU kernel over several devices.
+    """It is compiled as far as possible without such a machine: jax itself refuses a TPU kernel over several devices.
 
-    Of 4 rows and 2 x 2 heads, a device of data=2, tensor=2 has 2 rows and 1 x 2 heads: nothing begins with a 4.
+    Of 4 rows and 2 x 2 heads, a device of data=2, tensor=2 has 2 rows and 1 x 2 heads: no shape begins with a 4.
     """
     lines = over_four_devices("lowered", platform, backend).splitlines()
     assert [line.split()[0] for line in lines] == calls

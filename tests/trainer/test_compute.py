@@ -116,8 +116,9 @@ def test_no_choice_changes_the_model(config: ComputeConfig, plain: tuple[float, 
 
 
 def test_offload_computes_the_same_where_nothing_is_moved(plain: tuple[float, list[np.ndarray]]) -> None:
-    """A CPU runs its program without the moves (`resolve` would take `full` and say so); that accelerators are told to move a
-    layer's input to the host and back is in test_attention."""
+    """A CPU runs its program without the moves (`resolve` would take `full` and report it). test_attention checks that
+    accelerators move a layer's input to the host and back.
+    """
     value, gradients = objective_and_gradient(ComputeConfig(), remat="offload")
     assert value == pytest.approx(plain[0], rel=1e-6)
     for gradient, wanted in zip(gradients, plain[1], strict=True):

@@ -55,7 +55,7 @@ def test_what_the_trainer_asks_is_read_by_xla() -> None:
 
 
 def test_programs_of_accelerators_are_kept(tmp_path: Path) -> None:
-    """Unless somebody named a folder; what a CPU compiles is not kept."""
+    """A folder that the user names has priority. Programs of a CPU are not kept."""
     before = jax.config.jax_compilation_cache_dir
     try:
         jax.config.update("jax_compilation_cache_dir", None)

@@ -129,7 +129,9 @@ def test_steps_read_together_are_steps_read_alone(tmp_path: Path, packing: Packi
 
 @pytest.mark.parametrize("packing", [None, Packing(16), Packing(16, "truncate", max_documents=2, window=20)])
 def test_the_loss_of_rows_within_documents_is_that_of_their_documents_alone(tmp_path: Path, packing: Packing | None) -> None:
-    """Against every part of a document run by itself: nothing of another document is seen, and each token but firsts counts."""
+    """It is compared with every part of a document run alone: no other document is visible, and each token but the first
+    counts.
+    """
     order = order_of(tmp_path, packing, 16)
     tokens, weights, segment_ids = batch_of(order, WITHIN, 0)
     assert weights is not None and segment_ids is not None

@@ -98,7 +98,7 @@ def test_parts_are_read_in_any_slices(tmp_path_factory: pytest.TempPathFactory, 
 def test_any_box_is_read_by_runs_whatever_lies_between_them(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    """Where no gap may be read along, no byte is that was not asked for."""
+    """If no gap may be read, only requested bytes are read."""
     shape = tuple(data.draw(st.lists(st.integers(1, 5), max_size=4)))
     whole = np.arange(math.prod(shape), dtype=np.int16).reshape(shape)
     folder = tmp_path_factory.mktemp("runs")

@@ -138,7 +138,7 @@ def test_a_field_does_what_its_formula_says(case: str) -> None:
 
 
 def test_fields_that_are_off_leave_the_program_of_plain_attention() -> None:
-    """The same operations in the same order as a decoder that has no such fields, hence the same bits."""
+    """The operations and their order equal those of a decoder without such fields, so the bits are equal."""
     config = config_of(ExtrasConfig())
     ours = moe_attention(config, key=jax.random.PRNGKey(0))
     plain = Attention(ours.w_q, ours.w_k, ours.w_v, ours.w_o, ours.q_norm, ours.k_norm, config.rope_theta, None)

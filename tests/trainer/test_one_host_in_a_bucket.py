@@ -48,7 +48,7 @@ def test_metrics_and_traces_outlive_the_machine(gcs: GcsServer, tmp_path: Path) 
 
 
 def test_a_bucket_that_vanishes_is_named(gcs: GcsServer, tmp_path: Path) -> None:
-    """In the middle of a run, and before one: it is no input that is gone."""
+    """It vanishes in the middle of a run, or before one. The error does not call it a missing input."""
     job = job_in_bucket(tmp_path, SHORT, Store(gcs.bucket("vanishes"), scratch_folder=str(tmp_path / "scratch")))
 
     def vanish() -> None:

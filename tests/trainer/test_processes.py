@@ -70,7 +70,7 @@ def test_an_odd_environment_names_the_variable(environment: dict[str, str], mess
 
 def alone(folder: Path, index: int, patience: int) -> subprocess.Popen[bytes]:
     """One process of two, whose peer is never started; its output in `folder/log`."""
-    address = "127.0.0.1:1" if index else "127.0.0.1:0"  # nobody is there; any free port
+    address = "127.0.0.1:1" if index else "127.0.0.1:0"  # no process listens there; any free port
     variables = {PROCESSES: "2", INDEX: str(index), COORDINATOR: address, GATHER: str(patience), "JAX_PLATFORMS": "cpu"}
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_COORDINATOR_BIND_ADDRESS": address, **variables}
     with (folder / "log").open("w") as log:

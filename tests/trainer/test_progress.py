@@ -37,7 +37,7 @@ def test_a_file_and_every_further_process_have_lines(
         show.step(seen(1))
         show.spoken = time.perf_counter() + 3600  # the next comes soon after the first, however slow this machine is
         show.step(seen(2))
-        show.step(seen(20))  # the last is told always
+        show.step(seen(20))  # the last step is always reported
         show.spoken = time.perf_counter() - 60
         show.step(seen(7))
     assert [record.message.split()[1].split("/")[0] for record in caplog.records] == ["1", "20", "7"]

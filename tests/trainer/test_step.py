@@ -46,7 +46,7 @@ RULES: tuple[OptimizerConfig, ...] = (
 
 
 def bits(*trees: object) -> list[bytes]:
-    """Every leaf's bytes: a comparison that tells -0.0 from 0.0 and one NaN from another."""
+    """Return every leaf's bytes, which distinguish -0.0 from 0.0 and one NaN from another."""
     return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(trees)]
 
 
@@ -153,7 +153,7 @@ def test_a_loss_that_jumps_is_skipped_and_forgotten_when_it_stays() -> None:
         if step == 6:
             assert bits(big.parameters, big.optimizer) == before
     assert skipped[0] and np.isfinite(float(metrics.loss))
-    assert not all(skipped)  # the ring goes on through skipped steps, so a new level becomes the usual one
+    assert not all(skipped)  # the ring continues through skipped steps, so a new level becomes the usual one
 
 
 def test_a_gradient_that_is_not_finite_is_skipped_though_its_loss_is() -> None:

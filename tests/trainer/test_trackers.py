@@ -110,7 +110,7 @@ class Broken:
 def test_a_tracker_that_cannot_finish_costs_the_run_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The last checkpoint is committed before trackers are told to finish, and one that was not is what the run ends by."""
+    """The last checkpoint is committed before trackers finish. If the commit fails, the run ends with that error."""
     job = job_of(tmp_path, SHORT)
     broken, whole = Broken(job), JsonLines(tmp_path / "lines", "1", {})
     monkeypatch.setattr("trainer.train.open_trackers", lambda *_: Trackers([broken, whole]))
@@ -136,7 +136,7 @@ def test_a_tracker_that_cannot_begin_is_named_and_left(
 
 @pytest.mark.slow
 def test_a_profiler_window_past_the_end_ends_with_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """And one that a resumed run has behind it is told of; the process can trace again."""
+    """A resumed run that is already past its window warns; the process can trace again."""
     job = job_of(tmp_path, SHORT)
     with caplog.at_level("INFO", "trainer"):
         made = train(job, Running(profile=(4, 100)))

@@ -22,7 +22,7 @@ SPEC = replace(RUN, num_steps=14, save_every_steps=5, microbatch_size=2, ema=Ema
 TOLERANCE = {"rtol": 2e-5, "atol": 0.0}
 """Of losses between meshes: sums in another order, over 14 steps at a rate of 1e-2. What was seen: 3e-7."""
 QUICK = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "MARIN_HEARTBEAT_SECONDS": "600"}
-"""Where no host is lost, none may be taken for lost because its machine stood still."""
+"""Where no host is lost, a pause of a machine must not count as a loss."""
 ON_A_MESH = """
 import sys
 from pathlib import Path

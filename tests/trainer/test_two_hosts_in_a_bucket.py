@@ -37,7 +37,7 @@ SPEC = replace(
 TEXT = (np.arange(0, 60, 2) % 50).astype(np.int32)
 QUICK = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "MARIN_HEARTBEAT_SECONDS": "600"}
 LOST = {"MARIN_HEARTBEAT_SECONDS": "30"}
-"""Where hosts are killed: one that its peer left ends soon."""
+"""Where hosts are killed, a process without its peer ends soon."""
 READ = r"arrays: (\d+) of (\d+) bytes read"
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
@@ -45,9 +45,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:unclosed <soc
 
 @dataclass(frozen=True)
 class Warned:
-    """The run in two processes, the second of which gets SIGTERM before step 7; both go on then, and end.
+    """The run in two processes. The second gets SIGTERM before step 7; later both resume and end.
 
-    Between the two, machines of their own resumed, and were killed before their first step.
+    In between, other machines resumed the run and were killed before their first step.
     """
 
     root: Path

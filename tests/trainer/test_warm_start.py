@@ -213,7 +213,7 @@ CONTINUED = WarmStart("carried", guards="rebuilt", data="continued", average="ca
 
 @pytest.mark.slow
 def test_with_the_data_continued_two_runs_are_one(store: Store) -> None:
-    """Over phases of a mixture and of batch sizes, with guards that act: state, losses, and who is said to have read what."""
+    """It covers phases of a mixture and of batch sizes, with active guards: state, losses, and the recorded reads."""
     guards = {"clip_update_norm": ClipUpdateNormConfig(8, num_std=0.25), "skip_bad_steps": SkipBadStepsConfig(8, num_std=1.0)}
     whole = replace(
         GUARDED, name="undisturbed", batch_size=(BatchPhase(0, 4), BatchPhase(10, 8), BatchPhase(20, 2)), z_loss_weight=1e-3,

@@ -72,7 +72,7 @@ def prepared(root: Path, node: Node) -> Store:
 
 
 def job_of(root: Path, run: RunSpec, step: int | None = None, text: Text = COUNTING) -> Job:
-    """A run's job (to its last step unless told), its inputs built, its file at `root/job.json`."""
+    """Return a run's job (to its last step by default), with its inputs built and its file at `root/job.json`."""
     node = checkpoint_node(run, step or run.num_steps, text)
     store = prepared(root, node)
     job = Job(store, spec_of(store, node), {"mixture": resolve(store, next(iter(node.parents())))}, "f", "")

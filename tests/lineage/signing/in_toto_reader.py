@@ -9,5 +9,5 @@ from in_toto_attestation.v1.statement import Statement
 
 
 def validate(record: Mapping[str, Any]) -> None:
-    """Raises: ValueError or ParseError for what is no statement to that library."""
+    """Raises: ValueError or ParseError if that library rejects the statement."""
     Statement.copy_from_pb(ParseDict(dict(record), statement_pb2.Statement())).validate()  # pyrefly: ignore

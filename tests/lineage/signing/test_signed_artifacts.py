@@ -180,7 +180,7 @@ def test_a_cut_or_rewritten_log_is_found(store: Store, ada: LocalKey, tmp_path: 
     with pytest.raises(LogError, match="entries were removed"):
         read_log(outside, policy)
     (tmp_path / "log" / head_name(2)).unlink()
-    assert len(read_log(outside, policy).entries) == 1  # a whole older log, which only memory tells from today's
+    assert len(read_log(outside, policy).entries) == 1  # a whole older log, which only memory distinguishes from today's
     with pytest.raises(LogError, match="entries were removed"):
         read_log(outside, policy, seen)
     entries.write_text(kept)
