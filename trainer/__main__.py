@@ -17,6 +17,7 @@ from lineage.artifact.store import Artifact
 from lineage.jobs.child_processes import HUGE_PAGES
 from lineage.jobs.job import job_folder
 from trainer.determinism import ask
+from trainer.pair_scores import PAIR_SCORES, score_pairs
 from trainer.processes import INDEX, NotMetError, join
 from trainer.progress import shown
 from trainer.running import running_of
@@ -47,6 +48,9 @@ def main(arguments: list[str]) -> None:
             join(os.environ, stop)
             job = open_job(Path(file))
             keep_programs(job.store.scratch / "compiled", jax.default_backend())
+            if job.spec.stage == PAIR_SCORES.name:
+                score_pairs(job)
+                return
             run = run_trial if job.spec.stage == TRIAL.name else train
             checkpoint = run(job, running, stop, watchdog, show)
     except PreemptedError as error:

@@ -75,13 +75,13 @@ def steps_at_once(spec: RunSpec) -> int:
 
 
 @dataclass
-class Loader:
+class Loader[B]:
     """Yields the batches of steps in order. `read(step, count)` returns those of some steps and runs in a thread, ahead.
 
     The first read is of one step, each later one of twice as many, up to `at_once`.
     """
 
-    read: Callable[[int, int], Sequence[Batch]]
+    read: Callable[[int, int], Sequence[B]]
     at_once: int = 1
     ahead: int = BATCHES_AHEAD
     """How many batches, at least, are being read when one is yielded."""
@@ -90,10 +90,10 @@ class Loader:
     stalled: float = 0.0
     """Seconds that steps after the first waited for their batches."""
 
-    def batches(self, start: int, stop: int) -> Iterator[tuple[int, Batch]]:
+    def batches(self, start: int, stop: int) -> Iterator[tuple[int, B]]:
         """(step, batch) of the steps `[start, stop)`. Raises: the error of `read`, at the first step of that read."""
-        waiting: deque[Future[Sequence[Batch]]] = deque()
-        ready: deque[Batch] = deque()
+        waiting: deque[Future[Sequence[B]]] = deque()
+        ready: deque[B] = deque()
         requested, size = start, 1
         with ThreadPoolExecutor(1, thread_name_prefix="batches") as pool:
             try:

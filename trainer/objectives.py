@@ -1,12 +1,12 @@
-"""What a step minimizes, by the objective of the run spec.
+"""What an objective is, and the objective of the next token.
 
-`OBJECTIVES` has a row for each kind of objective. `trainer.step.compiled_step` takes any other function of this form, whose
+`trainer.step.OBJECTIVES` has a row for each kind of a run spec. `compiled_step` takes any other function of this form, whose
 batch may be any tree of arrays with rows as their first axis.
 
 Shapes: B batch, S sequence.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from trainer.model.cross_entropy import TILE_ROWS, row_log_probs, row_nll, weigh
 from trainer.model.protocol import LanguageModel
 from trainer.model.router import Routing
 from trainer.spec.compute import Compute
-from trainer.spec.config import NextToken, RunSpec
+from trainer.spec.config import RunSpec
 from trainer.spec.moe import MoeConfig, RouterConfig
 
 
@@ -39,11 +39,6 @@ type Objective = Callable[[LanguageModel, Any, Array | None], tuple[Array, Sums]
 gradient."""
 
 
-def objective_of(spec: RunSpec, compute: Compute) -> Objective:
-    """The objective of a run, computed as `compute` says."""
-    return OBJECTIVES[type(spec.objective)](spec, compute)
-
-
 def next_token(spec: RunSpec, compute: Compute) -> Objective:
     """The loss of the next token, with the z-loss and the losses of routers. Its batch is a `Batch`."""
 
@@ -58,10 +53,6 @@ def next_token(spec: RunSpec, compute: Compute) -> Objective:
         return value, Sums(loss, every if weights is None else weights[:, 1:].sum(), routing)
 
     return of_batch
-
-
-OBJECTIVES: Mapping[type, Callable[[RunSpec, Compute], Objective]] = {NextToken: next_token}
-"""How each objective of a run spec is computed."""
 
 
 def router_losses(

@@ -20,7 +20,9 @@ from lineage.jobs.job import Job, read_job
 from lineage.strangers import json_object, naming
 from lineage.trust.fingerprint import stage_code
 from lineage.trust.gate import check_launch, utc_today
+from trainer.pair_data import REFERENCE
 from trainer.spec.config import RunSpec
+from trainer.spec.objectives import Dpo
 from trainer.spec.stage import CHECKPOINT, CheckpointConfig, step_partition
 
 
@@ -32,10 +34,16 @@ class SpecFile:
     mixture: str
     run: RunSpec
     start: str | None = None
+    reference: str | None = None
+    """Log-probabilities of the pairs under the start, for the objective `dpo`."""
 
     def __post_init__(self) -> None:
         if (self.start is None) != (self.run.start is None):
             raise ValueError(f"start is {self.start!r}, but run.start is {self.run.start!r}; give both or neither")
+        if (self.reference is not None) != isinstance(self.run.objective, Dpo):
+            raise ValueError(
+                f"reference is {self.reference!r}, run.objective {self.run.objective.kind!r}; give it for dpo, and only there"
+            )
 
 
 def open_job(path: Path) -> Job:
@@ -55,7 +63,8 @@ def job_of(file: SpecFile) -> Job:
     Raises: ValueError for a missing artifact; GateError naming every ancestor that must not be trained on.
     """
     store = Store(file.root)
-    names = {"mixture": file.mixture} | ({} if file.start is None else {"start": file.start})
+    given = {"mixture": file.mixture, "start": file.start, REFERENCE: file.reference}
+    names = {name: text for name, text in given.items() if text is not None}
     inputs = {name: locate([store], text) for name, text in names.items()}
     run = file.run
     spec = ArtifactSpec(

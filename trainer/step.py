@@ -1,6 +1,6 @@
 """One training step, compiled: gradients (accumulated over microbatches), the rule, and the guard around both."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -17,14 +17,19 @@ from trainer.model.parts import joined, parted
 from trainer.model.protocol import LanguageModel
 from trainer.model.router import Routing
 from trainer.norms import norms
-from trainer.objectives import Objective, Sums, load_shares, objective_of
+from trainer.objectives import Objective, Sums, load_shares, next_token
 from trainer.optimizers.build import averaged, build_optimizer, clip_ring, select
 from trainer.optimizers.rolling import SkipState, accept_step, empty_skip_state, last_value
+from trainer.preferences import preferences
 from trainer.spec.compute import Compute
 from trainer.spec.config import RunSpec
 from trainer.spec.mesh import BATCH_AXES, Layout
 from trainer.spec.models import ModelConfig
 from trainer.spec.moe import MoeConfig
+from trainer.spec.objectives import Dpo, NextToken
+
+OBJECTIVES: Mapping[type, Callable[[RunSpec, Compute], Objective]] = {NextToken: next_token, Dpo: preferences}
+"""How each objective of a run spec is computed."""
 
 
 class StepState(NamedTuple):
@@ -91,7 +96,7 @@ class StepFunction(Protocol):
 
 def resolved_compute(spec: RunSpec, model: LanguageModel) -> Compute:
     """How a run is computed on this machine. Raises: ValueError if the spec is strict and something is unavailable."""
-    return model.resolved(spec.compute, spec.seq_len, segmented=not spec.cross_document_attention)
+    return model.resolved(spec.compute, spec.context_len, segmented=not spec.cross_document_attention)
 
 
 def compiled_step(
@@ -115,7 +120,7 @@ def compiled_step(
     optimizer = build_optimizer(spec, model)
     spread = layout if layout is not None and layout.size > 1 else None
     how = compute or resolved_compute(spec, model)
-    of_batch = objective or objective_of(spec, how)
+    of_batch = objective or OBJECTIVES[type(spec.objective)](spec, how)
 
     def of_parameters(parameters: PyTree, part: PyTree, router: PyTree, loads: Array | None) -> tuple[Array, Sums]:
         return of_batch(joined(parameters, router, static), part, loads)

@@ -24,11 +24,12 @@ from trainer.checkpoint import TrainState
 from trainer.determinism import note
 from trainer.faults import inject_fault
 from trainer.initial_state import log_first_sequence, start_input, starting_state
-from trainer.loader import Loader, batch_of, batches_of, steps_at_once
+from trainer.loader import Loader, batch_of, batches_of, steps_at_once, whole
 from trainer.meter import Throughput
 from trainer.model.parts import joined, parted
 from trainer.model.protocol import LanguageModel
 from trainer.norms import norm_names
+from trainer.pair_data import Reference, open_reference, pairs_of
 from trainer.profiling import ProfilerWindow
 from trainer.progress import LogLines, Show
 from trainer.running import Running
@@ -93,6 +94,8 @@ class _Inputs:
     mixture: Artifact
     order: DataOrder
     start: Artifact | None
+    reference: Reference | None = None
+    """What the reference gives each pair, for a run on preferences."""
 
     @property
     def spec(self) -> RunSpec:
@@ -121,7 +124,7 @@ def _open_inputs(job: Job) -> _Inputs:
     if forecast is not None:
         assert isinstance(forecast, Artifact)
         check_forecast(forecast, spec, mixture)
-    return _Inputs(config, mixture, order, start)
+    return _Inputs(config, mixture, order, start, open_reference(job.inputs, mixture, start, spec, order))
 
 
 def _open_layout(running: Running, spec: RunSpec) -> Layout:
@@ -224,7 +227,11 @@ class _Loop:
 
     def _loader(self) -> Loader:
         """One device reads several steps at once; of several devices, each process reads its own rows of one step."""
-        order, spec = self.inputs.order, self.inputs.spec
+        order, spec, reference = self.inputs.order, self.inputs.spec, self.inputs.reference
+        if reference is not None:
+            place = whole if self.layout.size == 1 else self.layout.rows
+            pairs = partial(pairs_of, order, spec, reference, place=place, begin=self.begin)
+            return Loader(lambda step, count: [pairs(step=step + i) for i in range(count)])
         if self.layout.size == 1:
             return Loader(partial(batches_of, order, spec, begin=self.begin), at_once=steps_at_once(spec))
         read = partial(batch_of, order, spec, place=self.layout.rows, begin=self.begin)

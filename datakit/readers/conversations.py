@@ -33,7 +33,7 @@ def conversation_record(
     """
     if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
         return Unreadable(source_id, "not_messages")
-    cleaned = [_message(message) for message in messages]
+    cleaned = [cleaned_message(message) for message in messages]
     if any(message is None for message in cleaned):
         return Unreadable(source_id, "not_messages")
     document: dict[str, Any] = {"messages": cleaned}
@@ -42,19 +42,19 @@ def conversation_record(
         if listed is None:
             return Unreadable(source_id, "not_tools")
         document["tools"] = listed
-    canonical = _canonical(document)
-    if fault := text_fault(canonical):
+    kept = canonical(document)
+    if fault := text_fault(kept):
         return Unreadable(source_id, fault)
-    text = "\n\n".join(_readable(message) for message in cleaned if message is not None)
-    return Record(source_id, text, {**(fields or {}), CONVERSATION_FIELD: canonical})
+    text = "\n\n".join(readable(message) for message in cleaned if message is not None)
+    return Record(source_id, text, {**(fields or {}), CONVERSATION_FIELD: kept})
 
 
-def _canonical(value: object) -> str:
+def canonical(value: object) -> str:
     """Return JSON with sorted keys; values without a JSON form (a time, in a column of Parquet) become text."""
     return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), default=str)
 
 
-def with_strings(canonical: str, change: Callable[[str], str]) -> str:
+def with_strings(kept: str, change: Callable[[str], str]) -> str:
     """Change every string in a conversation's messages and tools."""
 
     def changed(value: Any) -> Any:
@@ -64,10 +64,10 @@ def with_strings(canonical: str, change: Callable[[str], str]) -> str:
             return {name: changed(item) for name, item in value.items()}
         return [changed(item) for item in value] if isinstance(value, list) else value
 
-    return _canonical(changed(json.loads(canonical)))
+    return canonical(changed(json.loads(kept)))
 
 
-def _readable(message: Mapping[str, Any]) -> str:
+def readable(message: Mapping[str, Any]) -> str:
     lines = [line for name in sorted(SAID) if message.get(name) for line in _lines(name, message[name])]
     return "\n".join([f"{message['role']}: {message['content']}", *lines])
 
@@ -80,7 +80,7 @@ def _lines(place: str, value: Any, depth: int = 0) -> Iterator[str]:
         for name, item in named:
             yield from _lines(f"{place}.{name}", item, depth + 1)
     else:
-        yield f"{place}: {value if isinstance(value, str) else _canonical(value)}"
+        yield f"{place}: {value if isinstance(value, str) else canonical(value)}"
 
 
 def _taken_apart(text: str) -> Any:
@@ -91,7 +91,7 @@ def _taken_apart(text: str) -> Any:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return text
-    return value if utf8(_canonical(value)) is not None else text
+    return value if utf8(canonical(value)) is not None else text
 
 
 def _tools(tools: object) -> list[Any] | None:
@@ -103,7 +103,7 @@ def _tools(tools: object) -> list[Any] | None:
     return listed if isinstance(listed, list) else None
 
 
-def _message(message: object) -> dict[str, Any] | None:
+def cleaned_message(message: object) -> dict[str, Any] | None:
     """Return a message with a role and a text, or None."""
     if not isinstance(message, Mapping) or not isinstance(message.get("role"), str) or not message["role"]:
         return None

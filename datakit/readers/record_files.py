@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from datakit.readers.conversations import conversation_record
+from datakit.readers.pairs import pair_record
 from datakit.sources.record import Record, Unreadable, is_damage
 from datakit.sources.source import EndsWith, OneOf, Records
 
@@ -140,6 +141,9 @@ def _document(format: Records, source_id: str, row: Mapping[str, Any]) -> Record
     content, kept = value(row, format.text), kept_fields(format, row)
     if format.form == "text":
         return _record(source_id, content, kept)
+    if format.rejected is not None:
+        prompt = None if format.prompt is None else value(row, format.prompt)
+        return pair_record(source_id, content, value(row, format.rejected), prompt, kept)
     return conversation_record(source_id, content, kept, None if format.tools is None else value(row, format.tools))
 
 
@@ -204,6 +208,8 @@ def _parquet(format: Records, name: str, path: Path, span: Span | None) -> Itera
             format.text,
             format.id or format.text,
             format.tools or format.text,
+            format.rejected or format.text,
+            format.prompt or format.text,
             *(rule.field for rule in format.only),
             *format.keep,
         )

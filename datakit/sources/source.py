@@ -228,15 +228,28 @@ class Records:
     that a takedown can ask for them. Of records with equal text the first is kept, with its fields.
     """
 
-    form: Literal["text", "messages"] = field(default="text", metadata={"added_later": True})
-    """What `text` holds: a string, or a list of messages, which becomes a document of `datakit.readers.conversations`."""
+    form: Literal["text", "messages", "preferences"] = field(default="text", metadata={"added_later": True})
+    """What `text` holds: a string; a list of messages, which becomes a document of `datakit.readers.conversations`; or the
+    chosen side of a pair, which becomes one of `datakit.readers.pairs`.
+    """
 
     tools: str | None = field(default=None, metadata={"added_later": True})
     """Field that lists the tools a conversation may call."""
 
+    rejected: str | None = field(default=None, metadata={"added_later": True})
+    """Field of the rejected side of a pair."""
+
+    prompt: str | None = field(default=None, metadata={"added_later": True})
+    """Field of what both sides of a pair answer; None if each side is a whole conversation."""
+
     def __post_init__(self) -> None:
         if self.tools is not None and self.form != "messages":
             raise ValueError(f"records: tools is {self.tools!r} and form {self.form!r}; only messages have tools")
+        if (self.rejected is not None) != (self.form == "preferences") or (self.prompt is not None and self.rejected is None):
+            raise ValueError(
+                f"records: form is {self.form!r}, rejected {self.rejected!r}, prompt {self.prompt!r}; the form 'preferences' "
+                "needs the field of the rejected side, and no other form has these"
+            )
         if "source_id" in self.keep:
             raise ValueError(f"records: keep is {self.keep}; `source_id` is always in a document's metadata, leave it out")
 
@@ -283,7 +296,7 @@ class Source:
         if self.trainable and self.format == "none":
             raise ValueError(f"source {self.name}: format 'none' holds no documents, so trainable must be False")
         changing = [step.block for step in self.steps if step.kind != "filters"]
-        if changing and isinstance(self.format, Records) and self.format.form == "messages":
+        if changing and isinstance(self.format, Records) and self.format.form != "text":
             raise ValueError(
                 f"source {self.name}: step {changing[0]} changes a text, and a conversation's tokens are made of its messages, "
                 "which would stay; leave the step out, or change the records before they come here"

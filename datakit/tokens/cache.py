@@ -38,6 +38,7 @@ from datakit.tokens.formats import (
     Encoded,
     PlainText,
     Prebuilt,
+    Preferences,
     TokenFormat,
     TokenPolicy,
     check_chat,
@@ -45,6 +46,7 @@ from datakit.tokens.formats import (
     encode_documents,
     weights_dtype,
 )
+from datakit.tokens.pairs import encode_pairs
 from datakit.tokens.tokenizer import END_OF_TEXT, TOKENIZER_FILE, load_tokenizer
 from lineage.artifact.store import Artifact
 from lineage.order.token_cache import ShardInfo, token_dtype, tokens_extra, write_flat_shard
@@ -78,6 +80,12 @@ class TokenCacheConfig:
             raise ValueError(f"token_cache.engine is {self.engine!r}; allowed: {', '.join(ENGINE_CHOICES)}")
         if self.split not in SPLITS:
             raise ValueError(f"token_cache.split is {self.split!r}; allowed: {', '.join(SPLITS)}")
+        framed = self.bos is not None or self.eos is not None
+        if isinstance(self.format, Preferences) and framed:
+            raise ValueError(
+                f"token_cache.bos is {self.bos!r}, token_cache.eos {self.eos!r}; pairs are rows that the template "
+                "frames, so both must be None"
+            )
         for name, token in (("bos", self.bos), ("eos", self.eos)):
             if token == "":
                 raise ValueError(f"token_cache.{name} is ''; name a token of the tokenizer, or None for none")
@@ -91,7 +99,7 @@ def tokenize_corpus(out: Writer, config: TokenCacheConfig, corpus: Artifact, tok
     """
     path, parts = tokenizer.files(TOKENIZER_FILE)[0], document_paths(corpus, config.split)
     policy = TokenPolicy.of(path, tokenizer.name, config.bos, config.eos)
-    if isinstance(config.format, Chat):
+    if isinstance(config.format, Chat | Preferences):
         check_chat(load_tokenizer(path), config.format, tokenizer.name)
     plan = list(shard_plan(parts))
     out.warm(len(plan), load_engines, path, config.engine)
@@ -111,6 +119,7 @@ def tokenize_corpus(out: Writer, config: TokenCacheConfig, corpus: Artifact, tok
         eos=policy.eos,
         shards=shards,
         weights=weights,
+        row_tokens=2 * config.format.side_tokens if isinstance(config.format, Preferences) else None,
     )
     out.extra["engine"] = {"engine": "none"} if verdict is None else asdict(verdict)
     out.record(**_statistics(done, weights is not None))
@@ -184,7 +193,11 @@ def tokenize_shard(
 ) -> dict[str, Any]:
     """Encode one run of documents."""
     documents = _rows(part, ("id", *columns(format)), start, stop)
-    made = encode_documents(format, documents, None if engine is None else encoder(tokenizer, engine), policy, tokenizer)
+    how = None if engine is None else encoder(tokenizer, engine)
+    if isinstance(format, Preferences) and how is not None:
+        made = encode_pairs(format, documents["metadata"].to_list(), how, policy, tokenizer)
+    else:
+        made = encode_documents(format, documents, how, policy, tokenizer)
     named = list(zip(documents["id"], made, strict=True))
     kept = [(document_id, one) for document_id, one in named if isinstance(one, Encoded)]
     gone = [(document_id, one.reason) for document_id, one in named if isinstance(one, Dropped)]

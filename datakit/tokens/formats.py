@@ -6,7 +6,7 @@ weight belongs to the token itself; Levanter stores the weight of the next token
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -80,7 +80,24 @@ class Dna:
                 raise ValueError(f"token_cache.format.{name} is {weight}; it must be finite and at least 0")
 
 
-type TokenFormat = PlainText | Chat | Prebuilt | Dna
+@dataclass(frozen=True)
+class Preferences:
+    """Pairs of answers through a Jinja template: rows of a chosen and a rejected side (`datakit.tokens.pairs`)."""
+
+    template: str
+    """As of `Chat`."""
+    end_of_turn: str
+    side_tokens: int
+    """Tokens of a side, with its prompt. A longer pair is dropped; a shorter side is padded."""
+    kind: Literal["preferences"] = "preferences"
+
+    def __post_init__(self) -> None:
+        Chat(self.template, self.end_of_turn)
+        if self.side_tokens < 2:
+            raise ValueError(f"token_cache.format.side_tokens is {self.side_tokens}; it must be at least 2")
+
+
+type TokenFormat = PlainText | Chat | Prebuilt | Dna | Preferences
 PLAIN = PlainText()
 
 
@@ -126,7 +143,7 @@ def check_special(loaded: Tokenizer, token: str, name: str, purpose: str) -> Non
         )
 
 
-def check_chat(loaded: Tokenizer, format: Chat, name: str) -> None:
+def check_chat(loaded: Tokenizer, format: Chat | Preferences, name: str) -> None:
     """Refuse an end of turn that text can make, and a tokenizer that begins every text with a space. Raises:
     ValueError.
 
@@ -159,7 +176,7 @@ class Dropped:
 def weights_dtype(format: TokenFormat) -> str | None:
     """Return the type of a format's weights; None if every token counts."""
     match format:
-        case Chat():
+        case Chat() | Preferences():
             return "uint8"
         case Dna():
             return None if format.uppercase_weight == format.lowercase_weight == 1 else "float32"
@@ -171,7 +188,7 @@ def weights_dtype(format: TokenFormat) -> str | None:
 
 def columns(format: TokenFormat) -> tuple[str, ...]:
     """Return the columns of documents that a format reads; always the text, whose size is recorded."""
-    return ("text", "metadata") if isinstance(format, Chat | Prebuilt) else ("text",)
+    return ("text", "metadata") if isinstance(format, Chat | Prebuilt | Preferences) else ("text",)
 
 
 def encode_documents(
@@ -188,6 +205,8 @@ def encode_documents(
             return _dna(format, documents["text"].to_list(), encoder, policy)
         case Chat():
             return _chat(format, documents["metadata"].to_list(), encoder, policy, tokenizer)
+        case Preferences():
+            raise ValueError("pairs are rows of two sides; encode them with datakit.tokens.pairs")
 
 
 def _framed(document: Encoded, policy: TokenPolicy, frame_weight: float = 1.0) -> Encoded:
@@ -266,6 +285,19 @@ def _as_weights(numbers: Sequence[float]) -> np.ndarray | None:
 def _chat(
     format: Chat, metadata: Sequence[str], encoder: Encoder, policy: TokenPolicy, tokenizer: Path
 ) -> list[Encoded | Dropped]:
+    encode = conversation_encoder(format, encoder, policy, tokenizer)
+    encoded: list[Encoded | Dropped] = []
+    for line in metadata:
+        conversation = Conversation.from_json(json.loads(line).get(CONVERSATION_FIELD))
+        whole = Dropped("no_conversation") if conversation is None else encode(conversation)
+        encoded.append(whole if isinstance(whole, Dropped) else _framed(whole, policy, frame_weight=0))
+    return encoded
+
+
+def conversation_encoder(
+    format: Chat | Preferences, encoder: Encoder, policy: TokenPolicy, tokenizer: Path
+) -> Callable[[Conversation], Encoded | Dropped]:
+    """Return the function that encodes a conversation as its template renders it; what assistants say has weight one."""
     loaded = load_tokenizer(tokenizer)
     names = {number: token.content for number, token in loaded.get_added_tokens_decoder().items() if token.special}
     special_ids = {content: number for number, content in names.items()}
@@ -274,19 +306,14 @@ def _chat(
         bos_token="" if policy.bos is None else names[policy.bos],
         eos_token="" if policy.eos is None else names[policy.eos],
     )
-    encoded: list[Encoded | Dropped] = []
-    for line in metadata:
-        conversation = Conversation.from_json(json.loads(line).get(CONVERSATION_FIELD))
-        if conversation is None:
-            encoded.append(Dropped("no_conversation"))
-            continue
+
+    def encode(conversation: Conversation) -> Encoded | Dropped:
         spans = conversation_spans(template, conversation, tuple(special_ids), format.end_of_turn)
         if isinstance(spans, str):
-            encoded.append(Dropped(spans))
-            continue
+            return Dropped(spans)
         texts = iter(encoder.encode([span.text for span in spans if not span.special]))
         parts = [np.array([special_ids[span.text]], np.uint32) if span.special else next(texts) for span in spans]
         weights = [np.full(part.size, span.counts, np.uint8) for part, span in zip(parts, spans, strict=True)]
-        whole = Encoded(np.concatenate(parts), np.concatenate(weights))
-        encoded.append(_framed(whole, policy, frame_weight=0))
-    return encoded
+        return Encoded(np.concatenate(parts), np.concatenate(weights))
+
+    return encode

@@ -10,7 +10,7 @@ trainer share the format and nothing else (docs/design/house.md).
 
 import itertools
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -113,8 +113,10 @@ def tokens_extra(
     eos: int | None,
     shards: Sequence[ShardInfo],
     weights: str | None = None,
+    row_tokens: int | None = None,
 ) -> dict[str, object]:
-    """What `manifest.extra["tokens"]` says of a cache; `tokenizer` is a data version, `weights` the type of its weights."""
+    """What `manifest.extra["tokens"]` says of a cache; `tokenizer` is a data version, `weights` the type of its weights.
+    `row_tokens` is the length of every document where each is a row of its own."""
     return {
         "format": FORMAT,
         "component": component,
@@ -127,6 +129,7 @@ def tokens_extra(
         "num_documents": sum(shard.num_documents for shard in shards),
         "shards": [asdict(shard) for shard in sorted(shards, key=lambda shard: shard.name)],
         **({} if weights is None else {"weights": weights}),
+        **({} if row_tokens is None else {"row_tokens": row_tokens}),
     }
 
 
@@ -150,6 +153,8 @@ class TokenCache:
     weights_dtype: str | None = None
     weight_arrays: tuple[TokenArray, ...] = ()
     """Loss weights of the tokens in `arrays`; empty where every weight is one."""
+    row_tokens: int | None = None
+    """Tokens of every document, where each is a row of its own: a preference pair of two padded sides. None: text."""
 
     @staticmethod
     def open(artifact: Artifact) -> "TokenCache":
@@ -184,6 +189,7 @@ class TokenCache:
             shard_ends=tuple(ends),
             shard_ids=tuple(ids),
             weights_dtype=weights,
+            row_tokens=_row_tokens(artifact.name, facts, shards, ends),
             weight_arrays=()
             if weights_dtype is None
             else tuple(_array(artifact, f"{shard.name}.weights", weights_dtype, by_ranges) for shard in shards),
@@ -317,6 +323,19 @@ def _weights_dtype(name: str, dtype_name: str) -> np.dtype:
     if dtype_name not in WEIGHT_DTYPES:
         raise ValueError(f"{name}: its manifest says that its weights are {dtype_name!r}; allowed: {', '.join(WEIGHT_DTYPES)}")
     return np.dtype(dtype_name).newbyteorder("<")
+
+
+def _row_tokens(name: str, facts: Mapping[str, object], shards: Sequence[ShardInfo], ends: Sequence[np.ndarray]) -> int | None:
+    """Raises: ValueError where the manifest says that documents are rows of one length and they are not."""
+    size = facts.get("row_tokens")
+    if size is None:
+        return None
+    if not isinstance(size, int) or size < 2 or size % 2:
+        raise ValueError(f"{name}: its manifest says that rows have {size!r} tokens; two sides need an even number")
+    for shard, found in zip(shards, ends, strict=True):
+        if not np.array_equal(found, size * np.arange(1, shard.num_documents + 1)):
+            raise ValueError(f"{name}: the documents of shard {shard.name} are not rows of {size} tokens each")
+    return size
 
 
 def _check_sizes(

@@ -12,8 +12,8 @@ from tiny import tiny_spec
 from trainer.batch import Batch
 from trainer.model.build import init_model
 from trainer.model.protocol import LanguageModel
-from trainer.objectives import Sums, next_token_loss, objective_of, token_log_probs
-from trainer.step import compiled_step, initial_step_state, resolved_compute
+from trainer.objectives import Sums, next_token_loss, token_log_probs
+from trainer.step import OBJECTIVES, compiled_step, initial_step_state, resolved_compute
 
 SPEC = tiny_spec()
 TOKENS = np.random.default_rng(0).integers(0, 64, (4, 16)).astype(np.int32)
@@ -63,7 +63,7 @@ def test_a_step_is_the_same_in_microbatches(size: int) -> None:
 def test_the_objective_of_a_spec_without_one_is_the_next_token() -> None:
     model = init_model(SPEC.model, key=jax.random.PRNGKey(0))
     compute = resolved_compute(SPEC, model)
-    value, sums = objective_of(SPEC, compute)(model, Batch(jnp.asarray(TOKENS)), None)
+    value, sums = OBJECTIVES[type(SPEC.objective)](SPEC, compute)(model, Batch(jnp.asarray(TOKENS)), None)
     wanted = next_token_loss(model, jnp.asarray(TOKENS), 0.0, compute=compute)[0]
     assert float(value) == float(wanted) == float(sums.loss)
     assert sums.extras is None

@@ -11,6 +11,7 @@ from lineage.order.batches import BatchSchedule, BatchSize
 from trainer.spec.checks import require
 from trainer.spec.compute import ComputeConfig
 from trainer.spec.models import ModelConfig, no_array_fields
+from trainer.spec.objectives import Dpo, NextToken, Objective
 from trainer.spec.optimizers import ClipUpdateNormConfig, EmaConfig, OptimizerConfig, SkipBadStepsConfig
 from trainer.spec.schedules import Schedule
 
@@ -61,17 +62,6 @@ class WarmStart:
 
 
 @dataclass(frozen=True)
-class NextToken:
-    """Predict every token from those before it. It was the only objective at first, so a recorded spec has no `objective`."""
-
-    kind: Literal["next_token"] = "next_token"
-
-
-type Objective = NextToken
-"""What a run minimizes; a sum type that JSON tells apart by `kind`."""
-
-
-@dataclass(frozen=True)
 class RunSpec:
     """One run. Step `t` (from 0) reads the global sequences `[first(t), first(t) + size(t))` of its mixture
     (`batches`), counted from the end of the earlier run if `start.data` is `continued`."""
@@ -83,6 +73,7 @@ class RunSpec:
     batch_size: BatchSize
     """Sequences per step: a number, or phases by step."""
     seq_len: int
+    """Tokens of a row of the batch; with `Dpo` a row is a pair, of two sides of half this length."""
     num_steps: int
     seed: int
     save_every_steps: int | None = None
@@ -110,7 +101,11 @@ class RunSpec:
         require(every is None or every > 0, "run.save_every_steps", every, "positive, or None")
         ascending = list(self.keep_steps) == sorted({step for step in self.keep_steps if 0 < step <= self.num_steps})
         require(ascending, "run.keep_steps", self.keep_steps, f"ascending, in 1..{self.num_steps}")
-        require(1 < self.seq_len <= self.model.max_seq_len, "run.seq_len", self.seq_len, f"in 2..{self.model.max_seq_len}")
+        sides = self.objective.ROW_SIDES
+        longest = sides * self.model.max_seq_len
+        require(self.context_len > 1 and self.seq_len <= longest, "run.seq_len", self.seq_len, f"in {2 * sides}..{longest}")
+        if isinstance(self.objective, Dpo):
+            self._check_preferences()
         for phase in self.batches.phases:
             self._check_microbatch(phase.batch_size)
         guarded = self.clip_update_norm is not None or self.skip_bad_steps is not None
@@ -120,6 +115,13 @@ class RunSpec:
         require(self.ema is not None or not averaged, "run.start.average", "carried", "fresh where the run sets no ema")
         self.schedule.check_length(self.num_steps)
         require(self.z_loss_weight >= 0, "run.z_loss_weight", self.z_loss_weight, "at least 0")
+
+    def _check_preferences(self) -> None:
+        require(self.seq_len % 2 == 0, "run.seq_len", self.seq_len, "even with objective dpo: two sides of equal length")
+        require(self.start is not None, "run.start", None, "given with objective dpo: the start is its reference")
+        require(self.z_loss_weight == 0, "run.z_loss_weight", self.z_loss_weight, "0 with objective dpo")
+        crossing = self.cross_document_attention
+        require(crossing, "run.cross_document_attention", crossing, "true with objective dpo: a side is a row of its own")
 
     def _check_microbatch(self, batch_size: int) -> None:
         size = self.microbatch_size
@@ -132,6 +134,11 @@ class RunSpec:
         final = self.num_steps if last is None else last
         every = () if self.save_every_steps is None else range(self.save_every_steps, final + 1, self.save_every_steps)
         return tuple(sorted({*every, *(step for step in self.keep_steps if step <= final), final}))
+
+    @property
+    def context_len(self) -> int:
+        """Tokens that the model reads together: those of a row, or of one side of a pair."""
+        return self.seq_len // self.objective.ROW_SIDES
 
     @property
     def batches(self) -> BatchSchedule:

@@ -68,7 +68,7 @@ def arithmetic(spec: RunSpec, peak: str) -> Arithmetic:
     `peak` is the TFLOP/s of one device as text, `measure` to time a product of two large matrices here, or empty for the data
     sheet. Raises: ValueError naming the variable for any other text.
     """
-    model, length = spec.model, spec.seq_len
+    model, length = spec.model, spec.context_len
     counts = model.training_flops_per_token(length), model.training_flops_per_token(length, causal=True)
     kind, devices = jax.devices()[0].device_kind, jax.device_count()
     if peak == "measure":
