@@ -1,13 +1,16 @@
 """What the UI shows about evaluations: scores, perplexity gaps, the leaderboard."""
 
 import json
+from collections.abc import Mapping
+from typing import Any
 
 import dagster as dg
 import polars as pl
 
 from evals.reports.leaderboard import cells
 from evals.reports.leaderboard_page import newest_steps
-from evals.scoring.plots import BITS, SHARES, scores_png
+from evals.scoring.pass_at_k import SHOWN
+from evals.scoring.plots import BITS, SHARES, pass_at_k_png, scores_png
 from evals.scoring.statistics import graded_of
 from lineage.artifact.store import Artifact
 from marin_assets.values import inline, picture, records_table
@@ -39,10 +42,25 @@ def trial_result(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 
 def scores_picture(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     """Return bars of what can be drawn: a model's own answers may be unparsed for every item."""
-    scores = artifact.manifest.extra["scores"]
+    scores, curves = artifact.manifest.extra["scores"], artifact.manifest.extra.get("pass_at_k", [])
+    shown: dict[str, dg.MetadataValue] = {}
+    if curves:
+        rows = [_pass_row(curve) for curve in curves]
+        columns = ("task", "problems", "samples", *(f"pass@{k}" for k in SHOWN))
+        shown["pass_at_k"] = records_table(rows, columns)
+        shown["pass_at_k_picture"] = picture(lambda path: pass_at_k_png(curves, artifact.name, path))
     if not any(score["metric"] in (*BITS, *SHARES) for score in scores):
-        return {"scores_picture": dg.MetadataValue.text("nothing to draw: no item was graded")}
-    return {"scores_picture": picture(lambda path: scores_png(scores, artifact.name, path))}
+        return {**shown, "scores_picture": dg.MetadataValue.text("nothing to draw: no item was graded")}
+    return {**shown, "scores_picture": picture(lambda path: scores_png(scores, artifact.name, path))}
+
+
+def _pass_row(curve: Mapping[str, Any]) -> dict[str, Any]:
+    """pass@k of one task with its interval, for the k that the table shows."""
+    row = {name: curve[name] for name in ("task", "problems", "samples")}
+    for k in SHOWN:
+        numbers = [curve[name][k - 1] for name in ("values", "lows", "highs")] if k <= curve["samples"] else None
+        row[f"pass@{k}"] = "" if numbers is None else "{:.3f} ({:.3f} to {:.3f})".format(*numbers)
+    return row
 
 
 def gap(artifact: Artifact) -> dict[str, dg.MetadataValue]:

@@ -11,6 +11,9 @@ from trainer.api import Weights
 LONGEST_CHARACTER_BYTES = 4
 """Bytes of UTF-8: a cut of fewer bytes might hold no character at all."""
 
+MOST_SAMPLES = 128
+"""As many as one request to a server may ask for."""
+
 type TaskKind = Literal["perplexity", "trajectories", "multiple_choice", "gold_bpb", "generation", "program"]
 """Held-out text by tag; what the mask counts of held-out conversations; choices and gold answers by likelihood; an
 answer generated and compared; a program generated and run against its tests.
@@ -37,6 +40,11 @@ class TaskSpec:
     """Tokens of a generated answer; the prompt is cut on the left to leave room for them."""
     weights: Weights = field(default="raw", metadata={"added_later": True})
     """The checkpoint's own weights, or their average if its run keeps one (`RunSpec.ema`)."""
+
+    samples: int = field(default=1, metadata={"added_later": True})
+    """Answers to each item: with several they are sampled and scored as pass@k, with one it is greedy."""
+    temperature: float = field(default=0.0, metadata={"added_later": True})
+    top_p: float = field(default=1.0, metadata={"added_later": True})
 
     @property
     def item_task(self) -> str:
@@ -68,6 +76,23 @@ class TaskSpec:
         for name, least in lowest.items():
             if getattr(self, name) < least:
                 raise ValueError(f"task {self.name}: {name} is {getattr(self, name)}; it must be at least {least}")
+        self._check_sampling()
+
+    def _check_sampling(self) -> None:
+        if not 1 <= self.samples <= MOST_SAMPLES:
+            raise ValueError(f"task {self.name}: samples is {self.samples}; 1 to {MOST_SAMPLES} are allowed")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"task {self.name}: top_p is {self.top_p}; above 0 and at most 1 is allowed")
+        if self.samples > 1 and (self.kind not in GENERATING_KINDS or not self.temperature > 0):
+            raise ValueError(
+                f"task {self.name}: samples is {self.samples} with kind {self.kind} and temperature {self.temperature}; "
+                f"several samples need a kind of {', '.join(sorted(GENERATING_KINDS))} and a temperature above 0"
+            )
+        if self.samples == 1 and (self.temperature, self.top_p) != (0.0, 1.0):
+            raise ValueError(
+                f"task {self.name}: temperature is {self.temperature} and top_p {self.top_p} with one sample, which is greedy; "
+                "leave them out, or set samples"
+            )
 
 
 @dataclass(frozen=True)

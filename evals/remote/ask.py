@@ -76,7 +76,7 @@ def evaluate_remote(run: RemoteRun) -> dict[str, Any]:
     chosen, examples = chosen_items(tasks, suites, declared["seed"]), [item for suite in shots for item in read_items(suite)]
     held = (chosen, examples, run.corpora, run.trajectories)
     inputs = TaskInputs(run.tokenizer, tokenizer, start, *held, _version(run, card), declared["seed"])
-    scores, records = run_tasks(model, inputs, tasks, run.model)
+    result = run_tasks(model, inputs, tasks, run.model)
     facts = {
         "format": FORMAT,
         "url": run.url,
@@ -85,10 +85,11 @@ def evaluate_remote(run: RemoteRun) -> dict[str, Any]:
         "tokenizer": run.tokenizer.data_version,
         "context": context,
         "left_out": left_out,
-        "incomplete": incomplete_tasks(records),
+        "incomplete": incomplete_tasks(result.records),
+        "pass_at_k": [curve.to_json() for curve in result.curves],
     }
-    write_records(records, run.out / "records.parquet")
-    _write_json(run.out / "scores.json", [score.rounded() for score in scores])
+    write_records(result.records, run.out / "records.parquet")
+    _write_json(run.out / "scores.json", [score.rounded() for score in result.scores])
     _write_json(run.out / "result.json", facts)
     return facts
 

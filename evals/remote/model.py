@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 
 from evals.tasks.generator import Generated
 from serving.broker.client import ItemRequest, Record, ask_all
+from serving.server.sampling import Sampling
 from trainer.api import Weights
 
 COMPLETIONS = "/v1/completions"
@@ -34,8 +35,12 @@ class Endpoint:
     patience: float = 600.0
 
     def ask(self, bodies: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the only choice of every answer, in the order of the bodies, with its `usage`; equal bodies are sent
-        once.
+        """Return the only choice of every answer, in the order of the bodies, with its `usage`. Raises: as `answers`."""
+        answers = self.answers(bodies)
+        return [{**answer["choices"][0], "usage": answer.get("usage") or {}} for answer in answers]
+
+    def answers(self, bodies: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return every answer, in the order of the bodies; equal bodies are sent once.
 
         Raises: ValueError for a request that the server refuses, RuntimeError if it is away for `patience` seconds.
         """
@@ -46,8 +51,7 @@ class Endpoint:
         for recorded in recorded_answers.values():
             if recorded.status != 200:
                 raise ValueError(f"{self.url} refuses a request of the evaluation ({recorded.status}): {recorded.answer}")
-        answers = [recorded_answers[one.digest].answer for one in item_requests]
-        return [{**answer["choices"][0], "usage": answer.get("usage") or {}} for answer in answers]
+        return [recorded_answers[one.digest].answer for one in item_requests]
 
 
 @dataclass(frozen=True)
@@ -112,6 +116,33 @@ class RemoteGenerator:
         """Generate. Raises: ValueError if `max_tokens` leaves no room for a prompt, or an answer ends otherwise than
         greedy ones do.
         """
+        bodies, cut = self._bodies(prompts, stops, max_tokens)
+        return [self._read(choice, lost) for choice, lost in zip(self.endpoint.ask(bodies), cut, strict=True)]
+
+    def sample(
+        self,
+        prompts: Sequence[str],
+        stops: Sequence[str],
+        max_tokens: int,
+        sampling: Sampling,
+        count: int,
+        seeds: Sequence[int],
+    ) -> list[list[Generated]]:
+        """Sample. Raises: as `generate`; ValueError if the server returns no token ids, which count a sample's tokens."""
+        bodies, cut = self._bodies(prompts, stops, max_tokens)
+        drawn = {"temperature": sampling.temperature, "top_p": sampling.top_p, "n": count, "return_token_ids": True}
+        bodies = [{**body, **drawn, "seed": seed} for body, seed in zip(bodies, seeds, strict=True)]
+        found = []
+        for answer, lost in zip(self.endpoint.answers(bodies), cut, strict=True):
+            choices = sorted(answer["choices"], key=lambda choice: choice["index"])
+            if len(choices) != count or any(choice.get("token_ids") is None for choice in choices):
+                raise ValueError(f"{self.endpoint.url} answered {len(choices)} of {count} samples, or without token_ids")
+            counted = [{**choice, "usage": {"completion_tokens": len(choice["token_ids"])}} for choice in choices]
+            found.append([self._read(choice, lost) for choice in counted])
+        return found
+
+    def _bodies(self, prompts: Sequence[str], stops: Sequence[str], max_tokens: int) -> tuple[list[dict[str, Any]], list[int]]:
+        """The requests, and how many tokens of each prompt do not fit."""
         room = self.max_seq_len + 1 - max_tokens
         if room < 2:
             raise ValueError(f"max_new_tokens is {max_tokens}; a context of {self.max_seq_len} leaves no room for a prompt")
@@ -120,7 +151,7 @@ class RemoteGenerator:
             kept = encoded.ids[max(0, len(encoded.ids) - (room - 1)) :]
             cut.append(len(encoded.ids) - len(kept))
             bodies.append({"prompt": [self.start_token, *kept], "max_tokens": max_tokens, "stop": list(stops)})
-        return [self._read(choice, lost) for choice, lost in zip(self.endpoint.ask(bodies), cut, strict=True)]
+        return bodies, cut
 
     def _read(self, choice: dict[str, Any], cut: int) -> Generated:
         finish, made = choice.get("finish_reason"), choice["usage"].get("completion_tokens")

@@ -35,4 +35,4 @@ BETTER: Mapping[str, Better] = MappingProxyType(
 def better(metric: str) -> Better:
     """Whether a higher or a lower value is better; `neither` for an unknown metric, which is shown without a rank."""
     of_tasks = {each.name: each.better for task in TASKS.values() for each in task.metrics}
-    return of_tasks.get(metric) or BETTER.get(metric, "neither")
+    return of_tasks.get(metric) or BETTER.get("pass_at_1" if metric.startswith("pass_at_") else metric, "neither")

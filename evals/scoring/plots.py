@@ -1,5 +1,6 @@
 """Pictures of scores: functions from numbers to a PNG file."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,26 @@ def scores_png(scores: Sequence[Mapping[str, Any]], title: str, path: Path) -> N
     figure = new_figure(5.2 * len(panels), height)
     for index, (draw, chosen) in enumerate(panels):
         draw(figure.add_subplot(1, len(panels), index + 1), chosen, chance)
+    figure.suptitle(title, fontsize=9)
+    figure.savefig(path, dpi=90)
+
+
+def pass_at_k_png(curves: Sequence[Mapping[str, Any]], title: str, path: Path) -> None:
+    """pass@k over k with its 95 % interval, one line a task. `curves` are those of the manifest (`PassCurve.to_json`)."""
+    figure = new_figure(6.0, 3.6)
+    axes = figure.add_subplot(1, 1, 1)
+    for curve, colour in zip(curves, itertools.cycle((HELDOUT, GOLD, CHANCE, MEAN)), strict=False):
+        ks = range(1, int(curve["samples"]) + 1)
+        label = f"{curve['task']} ({curve['problems']} problems x {curve['samples']} samples)"
+        axes.plot(ks, curve["values"], color=colour, label=label)
+        axes.fill_between(ks, curve["lows"], curve["highs"], color=colour, alpha=0.15, linewidth=0)
+    axes.set_xscale("log", base=2)
+    axes.set_ylim(0, 1)
+    axes.set_xlabel("k", fontsize=8)
+    axes.set_ylabel("pass@k; band: 95 % over problems", fontsize=8)
+    axes.tick_params(labelsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(fontsize=7, frameon=False)
     figure.suptitle(title, fontsize=9)
     figure.savefig(path, dpi=90)
 

@@ -2,16 +2,15 @@
 
 import json
 import logging
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from evals.items.item import read_items
 from evals.items.stage import EVAL_RESULT, EvalConfig
-from evals.scoring.records import EvalRecord, Score, write_records
+from evals.scoring.records import write_records
 from evals.tasks.generator import TextGenerator, open_generator
 from evals.tasks.policy import check_policy
-from evals.tasks.run_task import TaskInputs, chosen_items, incomplete_tasks, run_tasks
+from evals.tasks.run_task import TaskInputs, TaskResult, chosen_items, incomplete_tasks, run_tasks
 from lineage.artifact.store import Artifact
 from lineage.config import from_jsonable
 from lineage.jobs.job import Job
@@ -72,10 +71,10 @@ def evaluate(job: Job) -> Artifact:
             checkpoint.data_version,
             config.seed,
         )
-        scores, records = run_tasks(model, inputs, config.tasks, job.spec.name)
+        result = run_tasks(model, inputs, config.tasks, job.spec.name)
         with job.writing(job.spec, cost) as out:
             out.extra["policy"] = bound
-            _write(out, scores, records)
+            _write(out, result)
     return out.artifact
 
 
@@ -88,9 +87,10 @@ def _bound(policy: Artifact) -> dict[str, object]:
     return {"name": facts["name"], "data_version": policy.data_version, "code_drifted": drifted}
 
 
-def _write(out: Writer, scores: Sequence[Score], records: Sequence[EvalRecord]) -> None:
+def _write(out: Writer, result: TaskResult) -> None:
+    records = result.records
     write_records(records, out.folder / "records.parquet")
-    rounded = [score.rounded() for score in scores]
+    rounded = [score.rounded() for score in result.scores]
     (out.folder / "scores.json").write_text(json.dumps(rounded, indent=1) + "\n")
     lost: dict[str, int] = {}
     for record in records:
@@ -107,4 +107,6 @@ def _write(out: Writer, scores: Sequence[Score], records: Sequence[EvalRecord]) 
         log.warning("incomplete, less than 90 %% graded: %s", ", ".join(incomplete))
     out.extra["scores"] = rounded
     out.extra["incomplete"] = incomplete
+    if result.curves:
+        out.extra["pass_at_k"] = [curve.to_json() for curve in result.curves]
     out.record(rows_in=len(records), rows_out=len(records) - sum(lost.values()), drops=lost, prompts_truncated=truncated)

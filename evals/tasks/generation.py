@@ -60,10 +60,7 @@ def evaluate_generation(
     task = task or task_named(spec.item_task)
     prompts = [render(item, spec.style, task.shots(item, shots, spec.num_shots), task).prompts[0] for item in items]
     generated = generator.generate(prompts, task.stops, spec.max_new_tokens)
-    if spec.kind == "program":
-        judged = judge_programs(task, items, generated, limits or Limits())
-    else:
-        judged = judge_answers(task, items, generated)
+    judged = judge(task, spec, items, generated, limits)
     policy = policy_name(spec.style, spec.num_shots)
     records = [
         EvalRecord(
@@ -84,6 +81,20 @@ def evaluate_generation(
         for item, prompt, each, verdict in zip(items, prompts, generated, judged, strict=True)
     ]
     return [*_scores(spec, records, generated), *_task_scores(task, spec, items, generated)], records
+
+
+def judge(
+    task: Task, spec: TaskSpec, items: Sequence[Item], generated: Sequence[Generated], limits: Limits | None
+) -> list[Judged]:
+    """Judge one text for each item; the verdict on an item and a text is made once. Raises: NoSandboxError."""
+    unique = {(item.item_id, each.text): (item, each) for item, each in zip(items, generated, strict=True)}
+    asked, texts = [item for item, _ in unique.values()], [each for _, each in unique.values()]
+    if spec.kind == "program":
+        verdicts = judge_programs(task, asked, texts, limits or Limits())
+    else:
+        verdicts = judge_answers(task, asked, texts)
+    by_key = dict(zip(unique, verdicts, strict=True))
+    return [by_key[item.item_id, each.text] for item, each in zip(items, generated, strict=True)]
 
 
 def extract_program(start: str, text: str) -> str | None:

@@ -36,6 +36,18 @@ class TextGenerator(Protocol):
         """Continue every prompt greedily up to a stop or `max_tokens`; in the order of the prompts."""
         ...
 
+    def sample(
+        self,
+        prompts: Sequence[str],
+        stops: Sequence[str],
+        max_tokens: int,
+        sampling: Sampling,
+        count: int,
+        seeds: Sequence[int],
+    ) -> list[list[Generated]]:
+        """Sample `count` continuations of every prompt, each prompt with its own seed; in the order of the prompts."""
+        ...
+
 
 @dataclass
 class _Pending:
@@ -76,26 +88,40 @@ class EngineGenerator:
 
     def generate(self, prompts: Sequence[str], stops: Sequence[str], max_tokens: int) -> list[Generated]:
         """Generate. Raises: ValueError if `max_tokens` leaves no room for a prompt; the scheduler's exception if it fails."""
+        return [texts[0] for texts in self.sample(prompts, stops, max_tokens, Sampling(0.0), 1, [0] * len(prompts))]
+
+    def sample(
+        self,
+        prompts: Sequence[str],
+        stops: Sequence[str],
+        max_tokens: int,
+        sampling: Sampling,
+        count: int,
+        seeds: Sequence[int],
+    ) -> list[list[Generated]]:
+        """Sample. Raises: as `generate`."""
         room = self.served.config.max_seq_len + 1 - max_tokens
         if room < 2:
             raise ValueError(
                 f"max_new_tokens is {max_tokens}; a context of {room + max_tokens - 1} leaves no room for a prompt"
             )
         asks, pending = [], []
-        for encoded in self.served.tokenizer.encode_batch_fast(list(prompts), add_special_tokens=False):
+        encodings = self.served.tokenizer.encode_batch_fast(list(prompts), add_special_tokens=False)
+        for encoded, seed in zip(encodings, seeds, strict=True):
             kept = encoded.ids[max(0, len(encoded.ids) - (room - 1)) :]
-            pending.append(_Pending(len(encoded.ids) - len(kept)))
             prompt = (self.served.start_token, *kept)
-            ends = {"stops": tuple(stops), "end_tokens": self.served.end_tokens}
-            asks.append(GenerationRequest(prompt, max_tokens, Sampling(0.0), 0, **ends))
-        return _answered(self.scheduler, asks, pending)
+            ends = {"stops": tuple(stops), "end_tokens": self.served.end_tokens, "samples": count}
+            pending += [_Pending(len(encoded.ids) - len(kept)) for _ in range(count)]
+            asks += [GenerationRequest(prompt, max_tokens, sampling, seed, sample=i, **ends) for i in range(count)]
+        made = _answered(self.scheduler, asks, pending)
+        return [made[first : first + count] for first in range(0, len(made), count)]
 
 
 def sampling_from(served: LoadedModel, count: int, max_tokens: int, seed: int) -> list[Generated]:
     """Sample texts from a document's start at temperature 1; text `i` has the seed `seed + i`."""
     start, ends = (served.end_token,), served.end_tokens  # in training a document follows the end of another
     asks = [GenerationRequest(start, max_tokens, Sampling(), seed + i, end_tokens=ends) for i in range(count)]
-    with _scheduling(served) as scheduler:
+    with scheduling(served) as scheduler:
         return _answered(scheduler, asks, [_Pending(0) for _ in asks])
 
 
@@ -103,7 +129,7 @@ def sampling_from(served: LoadedModel, count: int, max_tokens: int, seed: int) -
 def open_generator(checkpoint: Artifact, tokenizer: Artifact) -> Iterator[EngineGenerator]:
     """Open a generator over a committed checkpoint; its thread ends with the context."""
     served = open_served(checkpoint, tokenizer)
-    with _scheduling(served) as scheduler:
+    with scheduling(served) as scheduler:
         yield EngineGenerator(served, scheduler)
 
 
@@ -113,7 +139,8 @@ def _answered(scheduler: Scheduler, asks: list[GenerationRequest], pending: list
 
 
 @contextmanager
-def _scheduling(served: LoadedModel) -> Iterator[Scheduler]:
+def scheduling(served: LoadedModel) -> Iterator[Scheduler]:
+    """Run a scheduler over a model; its thread ends with the context."""
     scheduler = Scheduler(Engine(served.model, served.config, EngineSettings()), served.tokenizer, Metrics(), 1 << 20)
     scheduler.start()
     try:

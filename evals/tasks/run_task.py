@@ -2,19 +2,21 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from tokenizers import Tokenizer
 
 from evals.items.item import Item, items_of, read_items, select_items
 from evals.items.stage import GENERATING_KINDS, TEXT_KINDS, TaskSpec
+from evals.scoring.pass_at_k import PassCurve
 from evals.scoring.records import EvalRecord, Score
 from evals.scoring.statistics import is_incomplete
 from evals.tasks.benchmarks import evaluate_benchmark
 from evals.tasks.generation import evaluate_generation
 from evals.tasks.generator import TextGenerator
 from evals.tasks.perplexity import evaluate_perplexity
+from evals.tasks.sampled import evaluate_samples
 from evals.tasks.scorer import TokenScorer
 from evals.tasks.trajectories import evaluate_trajectories, read_trajectories
 from lineage.artifact.store import Artifact
@@ -22,7 +24,15 @@ from lineage.progress import track
 from trainer.api import Weights
 
 log = logging.getLogger("evals")
-type TaskResult = tuple[list[Score], list[EvalRecord]]
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """Scores and records; `curves` of tasks with several samples an item."""
+
+    scores: list[Score]
+    records: list[EvalRecord]
+    curves: list[PassCurve] = field(default_factory=list)
 
 
 class OpenModel(Protocol):
@@ -64,28 +74,33 @@ def chosen_items(tasks: Sequence[TaskSpec], suites: Sequence[Artifact], seed: in
 
 
 def run_task(model: OpenModel, inputs: TaskInputs, task: TaskSpec) -> TaskResult:
-    """Run a task; returns scores and records. Raises: ValueError for a task that the model cannot do."""
+    """Run a task. Raises: ValueError for a task that the model cannot do."""
+    if task.kind in GENERATING_KINDS and task.samples > 1:
+        chosen = inputs.chosen[task.name]
+        scores, records, curve = evaluate_samples(model.generator(), task, chosen, inputs.version, inputs.seed, inputs.shots)
+        return TaskResult(scores, records, [curve])
     if task.kind in GENERATING_KINDS:
-        return evaluate_generation(model.generator(), task, inputs.chosen[task.name], inputs.version, inputs.shots)
+        return TaskResult(*evaluate_generation(model.generator(), task, inputs.chosen[task.name], inputs.version, inputs.shots))
     opened = (model.scorer(task.weights), inputs.tokenizer, inputs.start_token)
     if task.kind == "perplexity":
-        return evaluate_perplexity(*opened, task, inputs.corpora, inputs.version, inputs.seed)
+        return TaskResult(*evaluate_perplexity(*opened, task, inputs.corpora, inputs.version, inputs.seed))
     if task.kind == "trajectories":
         held = read_trajectories(inputs.trajectories, inputs.tokenizer_artifact, task.max_items)
-        return evaluate_trajectories(*opened, task, held, inputs.version, inputs.seed)
-    return evaluate_benchmark(*opened, task, inputs.chosen[task.name], inputs.version, inputs.seed, inputs.shots)
+        return TaskResult(*evaluate_trajectories(*opened, task, held, inputs.version, inputs.seed))
+    asked = inputs.chosen[task.name], inputs.version, inputs.seed, inputs.shots
+    return TaskResult(*evaluate_benchmark(*opened, task, *asked))
 
 
 def run_tasks(model: OpenModel, inputs: TaskInputs, tasks: Sequence[TaskSpec], title: str) -> TaskResult:
     """Run all tasks in order and log a line for each."""
-    scores: list[Score] = []
-    records: list[EvalRecord] = []
+    whole = TaskResult([], [])
     for task in track(tasks, title, len(tasks)):
         done = run_task(model, inputs, task)
-        scores += done[0]
-        records += done[1]
-        log.info("%s", ", ".join(map(str, done[0])))
-    return scores, records
+        whole.scores.extend(done.scores)
+        whole.records.extend(done.records)
+        whole.curves.extend(done.curves)
+        log.info("%s", ", ".join(map(str, done.scores)))
+    return whole
 
 
 def incomplete_tasks(records: Sequence[EvalRecord]) -> list[str]:

@@ -62,4 +62,4 @@ def _scores(
         model = LocalModel(trial, tokenizer, opened)
         reader = open_tokenizer(tokenizer, model.scorer("raw").vocab_size)
         inputs = TaskInputs(tokenizer, *reader, {}, [], corpora, (), trial.data_version, config.seed)
-        return run_tasks(model, inputs, (config.task,), title)[0]
+        return run_tasks(model, inputs, (config.task,), title).scores
