@@ -8,7 +8,7 @@ from itertools import chain
 import dagster as dg
 
 from evals.items.stage import EVAL_RESULT
-from jobs import campaigns
+from jobs import campaigns, upkeep
 from marin_assets.alerts import alerts_asset
 from marin_assets.areas import owners
 from marin_assets.canary import canary_asset, canary_data, canary_training
@@ -114,10 +114,8 @@ def build_defs(lab: LabOrResource, *, ferry: Ferry, declared: Declarations) -> d
     """Assemble assets, jobs, schedules and sensors over a lab: `ferry` runs daily, and every declaration has its assets."""
     table, declared = tabled(declared)
     names = [campaigns.FERRY, *(band.campaign for band in bands())]
-    sail, rates, board = campaigns.ferry_job(), campaigns.pass_rate_job(names), campaigns.leaderboard_job()
+    sail, rates, board = campaigns.ferry_job(), upkeep.pass_rate_job(names), upkeep.leaderboard_job()
     canaries = [campaigns.canary_job(band) for band in bands()]
-    expiry, consistency, log_job = campaigns.expiry_job(), campaigns.consistency_job(), campaigns.log_job()
-    alert_job, scouts = campaigns.alert_job(), campaigns.scout_job()
     every = [*table, *(canary_training(band) for band in bands()), *ferry_assets(ferry)]
     made = [template for template in every if not template.is_external]
     of_sweeps = {template.example.key for sweep in declared.sweeps for template in sweep_templates(sweep)}
@@ -141,13 +139,8 @@ def build_defs(lab: LabOrResource, *, ferry: Ferry, declared: Declarations) -> d
             *history_specs(declared_histories()),
             *(broken_spec(broken) for broken in declared.broken),
         ],
-        jobs=[sail, *canaries, rates, board, expiry, consistency, log_job, alert_job, scouts],
-        schedules=[
-            *campaigns.schedules(sail, expiry, consistency, log_job),
-            campaigns.alert_schedule(alert_job),
-            campaigns.weekly_schedule(),
-            *campaigns.scout_schedules(scouts),
-        ],
+        jobs=[sail, *canaries, rates, board],
+        schedules=[campaigns.ferry_schedule(sail), campaigns.weekly_schedule(), *upkeep.upkeep_schedules()],
         sensors=[
             checkpoint_sensor(declared.runs),
             *(canary_after_ferry(job) for job in canaries),

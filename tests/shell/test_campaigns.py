@@ -7,7 +7,7 @@ import pytest
 from small import Sailed
 from small_runs import DAY, small_run
 
-from jobs import campaigns
+from jobs import upkeep
 from lineage.artifact.store import Store
 from lineage.build.plan import Node, Stage, ancestors_first, build, resolve
 from marin_assets.canary import loss_check, throughput_check
@@ -154,7 +154,7 @@ def made_by(request: dg.RunRequest) -> list[str]:
 
 def _the_board_follows(sailed: Sailed) -> None:
     """One board after all evaluations that ended, and none again until another ends."""
-    sensor = leaderboard_sensor(campaigns.leaderboard_job())
+    sensor = leaderboard_sensor(upkeep.leaderboard_job())
     with dg.build_sensor_context(instance=sailed.instance) as context:
         tick = sensor.evaluate_tick(context)
     assert len(tick.run_requests) == 1
