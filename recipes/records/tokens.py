@@ -76,6 +76,10 @@ class Mix:
     packing: Packing | None = None
     """How documents become sequences; None: end to end, cut where a sequence is full."""
 
+    def __hash__(self) -> int:
+        """Hash the name alone: nodes are cached by mix, and a hash of all fields goes through every source and suite."""
+        return hash(self.name)
+
     def __post_init__(self) -> None:
         named = {source: phase.start_step for phase in self.phases for source, _ in phase.weights}
         if strange := sorted(named.keys() - set(self.tokens.sources)):
