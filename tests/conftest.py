@@ -24,8 +24,15 @@ COMPILATION_SECONDS = 0.1
 """
 
 LARGE_PROCESS_BYTES = 600 << 20
+FULL_PROCESS_BYTES = 1050 << 20
+"""A process this large frees compiled programs after a test, not only after a module. One that has collected all tests
+holds 800 MiB, and a test adds up to 430.
+"""
+MIN_FREED_BYTES = 100 << 20
+"""It does so again once it has grown by this much, so that what it cannot free does not cost every test its programs."""
 _PEAKS = pytest.StashKey[dict[str, tuple[int, list[tuple[int, str]]]]]()
 _GROWTH = pytest.StashKey[list[tuple[int, str]]]()
+_FLOOR = pytest.StashKey[int]()
 _SECONDS: Counter[str] = Counter()
 
 register_profiles()
@@ -40,6 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     config.stash[_PEAKS] = {}
     config.stash[_GROWTH] = []
+    config.stash[_FLOOR] = 0
     os.environ["MARIN_RECIPES"] = str(config.cache.mkdir("no_recipes"))  # tests do not read declarations of the checkout
     settings: dict[str, str | int | float] = {
         "jax_compilation_cache_dir": str(config.cache.mkdir("compilations")),
@@ -62,18 +70,29 @@ def gcs() -> Iterator[GcsServer]:
 
 @pytest.fixture(scope="module", autouse=True)
 def bounded_memory(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Free compiled programs after a module that leaves a large process, and record by how much the module raised the peak.
-
-    glibc keeps freed memory, so this asks it to return the memory to the system (Linux only, like the suite).
-    """
+    """Free compiled programs after a module that leaves a large process, and record by how much the module raised its peak."""
     before = peak_bytes()
     yield
     request.config.stash[_GROWTH].append((peak_bytes() - before, request.node.nodeid))
     if resident_bytes() > LARGE_PROCESS_BYTES:
-        if "jax" in sys.modules:
-            sys.modules["jax"].clear_caches()
-        gc.collect()
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
+        free_programs()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Free compiled programs after a test that leaves a process near its limit."""
+    floor = item.config.stash[_FLOOR]
+    if resident_bytes() > max(FULL_PROCESS_BYTES, floor + MIN_FREED_BYTES):
+        free_programs()
+        item.config.stash[_FLOOR] = resident_bytes()
+
+
+def free_programs() -> None:
+    """Drop JAX's compiled programs; the cache on disk keeps them. glibc keeps freed memory, so it is told to return it."""
+    if "jax" in sys.modules:
+        sys.modules["jax"].clear_caches()
+    gc.collect()
+    ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def peak_bytes() -> int:

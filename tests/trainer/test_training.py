@@ -25,7 +25,7 @@ from trainer.spec.schedules import CycleSchedule
 from trainer.spec.stage import CheckpointConfig, step_partition
 
 ROOT = Path(__file__).resolve().parents[2]
-RUN = replace(tiny_run.RUN, name="r", model=replace(tiny_run.RUN.model, num_kv_heads=1), num_steps=900, save_every_steps=300)
+RUN = replace(tiny_run.RUN, name="r", model=replace(tiny_run.RUN.model, num_kv_heads=1), num_steps=90, save_every_steps=30)
 
 NOTES = "attention blocked: the choice for cpu; layers unrolled: 1 on cpu, auto requested; repeats to the bit on one mesh (cpu)"
 
@@ -40,16 +40,16 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     mixture = resolve(store, next(iter(final.parents())))
     job_file = tmp_path / "job.json"
     write_job(Job(store, spec_of(store, final), {"mixture": mixture}, "f", ""), job_file)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MARIN_FAULTS": "kill@650"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MARIN_FAULTS": "kill@65"}
     command = [sys.executable, "-m", "trainer", str(job_file)]
     run = subprocess.run(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
     assert run.returncode == -signal.SIGKILL, run.stderr
-    assert store.find(spec_of(store, checkpoint(300))) is not None, "the save at step 600 waits for this one's"
+    assert store.find(spec_of(store, checkpoint(30))) is not None, "the save at step 60 waits for this one's"
     assert store.find(spec_of(store, final)) is None
     resumed = build(store, final).artifact
     undisturbed = build(prepared(tmp_path / "whole", final), final).artifact
     assert resumed.data_version == undisturbed.data_version
-    assert [a.spec.partition for a in store.artifacts("runs")] == [step_partition(s) for s in range(300, 901, 300)]
+    assert [a.spec.partition for a in store.artifacts("runs")] == [step_partition(s) for s in range(30, 91, 30)]
 
 
 def test_a_checkpoint_scores_what_it_was_trained_on(tmp_path: Path) -> None:
