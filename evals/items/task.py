@@ -53,20 +53,28 @@ class Outcome:
     text: str = ""
 
 
+def one(item: Item) -> float:
+    """The default weight."""
+    del item
+    return 1.0
+
+
 @dataclass(frozen=True)
 class Metric:
     """A metric of one task, beside the metrics that every task of its kind has.
 
-    `summary` turns the values of the items into the score: `share` of items with value 1, `mean`, or `perplexity`,
-    which is exp(mean).
+    `summary` turns the values of the items into the score: `share` of items with value 1, `mean`, `perplexity`, which is
+    exp(mean), or `ratio`: the sum of the values over the sum of the items' weights.
     """
 
     name: str
     value: Callable[[Item, Outcome], float]
     reads: Literal["nats", "greedy", "text"]
     """The field of `Outcome` that `value` reads. `greedy` is known for tasks of kind `gold_bpb` alone."""
-    summary: Literal["share", "mean", "perplexity"] = "share"
+    summary: Literal["share", "mean", "perplexity", "ratio"] = "share"
     better: Better = "higher"
+    weight: Callable[[Item], float] = one
+    """The denominator of a `ratio`."""
 
 
 def no_description(item: Item, style: Style) -> str:
@@ -119,6 +127,8 @@ class Task:
     """The gold answer in the form in which `extract` returns answers."""
     equality: Literal["text", "math"] = "text"
     """When two normalized answers are equal: as texts, or as `evals/tasks/math_equal.py` says."""
+    verify: Callable[[Item, str], bool] | None = None
+    """Whether a generated text is right, where no gold answer decides it; `extract` and `normalize` are not used then."""
     metrics: tuple[Metric, ...] = ()
     shots: Callable[[Item, Sequence[Item], int], list[Item]] = first_shots
     """(item, all examples, how many) -> the examples of the item."""

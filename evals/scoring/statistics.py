@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from evals.items.task import Metric
-from evals.scoring.intervals import mean_bootstrap, wilson
+from evals.scoring.intervals import mean_bootstrap, ratio_bootstrap, wilson
 from evals.scoring.records import Score
 
 COVERAGE_FLOOR = 0.9
@@ -29,8 +29,10 @@ def share_score(task: str, metric: str, right: int, graded: int, attempted: int)
     return Score(task, metric, right / graded, low, high, graded, attempted)
 
 
-def metric_score(task: str, metric: Metric, values: Sequence[float], attempted: int, seed: int) -> Score:
-    """Return the score of a task's own metric over the values of the graded items.
+def metric_score(
+    task: str, metric: Metric, values: Sequence[float], attempted: int, seed: int, weights: Sequence[float] | None = None
+) -> Score:
+    """Return the score of a task's own metric over the values of the graded items; `weights` are those of a ratio.
 
     Raises: ValueError if there is no value, or if a value of a share is neither 0 nor 1.
     """
@@ -38,6 +40,10 @@ def metric_score(task: str, metric: Metric, values: Sequence[float], attempted: 
         if odd := next((value for value in values if value not in (0, 1)), None):
             raise ValueError(f"{task} {metric.name}: a value is {odd}; the values of a share are 0 and 1, use summary='mean'")
         return share_score(task, metric.name, int(sum(values)), len(values), attempted)
+    if metric.summary == "ratio":
+        assert weights is not None
+        bounds = ratio_bootstrap(np.asarray(values, np.float64), np.asarray(weights, np.float64), seed)
+        return Score(task, metric.name, *bounds, len(values), attempted)
     value, low, high = mean_bootstrap(np.asarray(values, np.float64), seed)
     if metric.summary == "perplexity":
         value, low, high = math.exp(value), math.exp(low), math.exp(high)

@@ -49,8 +49,8 @@ def evaluate_generation(
     limits: Limits | None = None,
     task: Task | None = None,
 ) -> tuple[list[Score], list[EvalRecord]]:
-    """Generate greedily and judge: `exact_match` or `pass_at_1`, the shares of unparsed and of cut-off texts, the
-    task's metrics.
+    """Generate greedily and judge: `exact_match` (`pass_at_1` of programs and verified texts), the shares of unparsed and of
+    cut-off texts, the task's metrics.
 
     When nothing could be graded there is no success score, only the shares of unparsed and of cut-off texts. Records
     keep the whole text, which `max_new_tokens` bounds. `task`: by default the registered one of `spec.item_task`.
@@ -80,7 +80,8 @@ def evaluate_generation(
         )
         for item, prompt, each, verdict in zip(items, prompts, generated, judged, strict=True)
     ]
-    return [*_scores(spec, records, generated), *_task_scores(task, spec, items, generated)], records
+    metric = "pass_at_1" if spec.kind == "program" or task.verify is not None else "exact_match"
+    return [*_scores(spec, metric, records, generated), *_task_scores(task, spec, items, generated)], records
 
 
 def judge(
@@ -125,7 +126,9 @@ def _outputs(generated: Generated) -> dict[str, object]:
 
 
 def judge_answers(task: Task, items: Sequence[Item], generated: Sequence[Generated]) -> list[Judged]:
-    """Compare the answer in every text with the gold one."""
+    """Compare the answer in every text with the gold one, or verify the text."""
+    if task.verify is not None:
+        return [Judged("graded", task.verify(item, each.text), {}) for item, each in zip(items, generated, strict=True)]
     answers = [task.extract(each.text) for each in generated]
     golds = [task.normalize(item.answer) for item in items]
     pairs = [("" if answer is None else answer, gold) for answer, gold in zip(answers, golds, strict=True)]
@@ -151,12 +154,11 @@ def judge_programs(task: Task, items: Sequence[Item], generated: Sequence[Genera
         return list(pool.map(judge, zip(items, generated, strict=True)))
 
 
-def _scores(spec: TaskSpec, records: Sequence[EvalRecord], generated: Sequence[Generated]) -> list[Score]:
+def _scores(spec: TaskSpec, metric: str, records: Sequence[EvalRecord], generated: Sequence[Generated]) -> list[Score]:
     attempted, graded = len(records), sum(record.verdict == "graded" for record in records)
     unparsed = sum(record.verdict == "unparsed" for record in records)
     cut_off = sum(each.finish == "length" for each in generated)
     right = sum(bool(record.correct) for record in records)
-    metric = "pass_at_1" if spec.kind == "program" else "exact_match"
     shares = [
         share_score(spec.name, "unparsed", unparsed, attempted, attempted),
         share_score(spec.name, "cut_off", cut_off, attempted, attempted),
@@ -169,5 +171,6 @@ def _task_scores(task: Task, spec: TaskSpec, items: Sequence[Item], generated: S
     scores = []
     for metric in (metric for metric in task.metrics if metric.reads == "text"):
         values = [metric.value(item, Outcome(text=each.text)) for item, each in zip(items, generated, strict=True)]
-        scores.append(metric_score(spec.name, metric, values, len(items), seed=0))
+        weights = [metric.weight(item) for item in items]
+        scores.append(metric_score(spec.name, metric, values, len(items), seed=0, weights=weights))
     return scores

@@ -12,6 +12,7 @@ from evals.items.tasks.csqa import CSQA
 from evals.items.tasks.gsm8k import GSM8K
 from evals.items.tasks.hellaswag import HELLASWAG
 from evals.items.tasks.humaneval import HUMANEVAL
+from evals.items.tasks.ifeval import IFEVAL
 from evals.items.tasks.lambada import LAMBADA
 from evals.items.tasks.math import MATH
 from evals.items.tasks.mbpp import MBPP
@@ -29,6 +30,7 @@ _ALL = (
     GSM8K,
     HELLASWAG,
     HUMANEVAL,
+    IFEVAL,
     LAMBADA,
     MATH,
     MBPP,
