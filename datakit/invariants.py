@@ -95,9 +95,7 @@ def check_documents(artifact: Artifact, split: str = DOCUMENTS) -> list[str]:
 
 
 def _sample(path: Path, step: int) -> Iterator[tuple[str, str]]:
-    """Yield (id, text) of every `step`-th document, except texts that lost paragraphs, whose id is that of the whole
-    text.
-    """
+    """Yield (id, text) of every `step`-th document. A text that lost paragraphs is left out: its id is of the whole text."""
     first = 0
     for table in iterate_part(path, ["id", "text", "metadata"]):
         rows = as_frame(table).gather_every(step, -first % step).iter_rows()

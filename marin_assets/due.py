@@ -44,7 +44,10 @@ def missing_results(lab: Lab, steps: Iterable[tuple[Run, str]]) -> list[tuple[Ru
 
 
 def results_check(lab: Lab, runs: Sequence[Run]) -> dg.AssetCheckResult:
-    """Name what is missing and the command that makes it. A request is made once, so a failed one is not repeated."""
+    """Return a check that names missing results and the commands that make them, up to SHOWN of them.
+
+    A sensor requests each result once, so one that failed stays missing until somebody makes it.
+    """
     missing = [
         f"./marin materialize runs/{run.name}/eval_result --partition '{step}|{rule.task.name}'"
         for run, step, rule in missing_results(lab, ((run, step) for run in runs for step, _ in committed(lab, run)))

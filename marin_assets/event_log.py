@@ -116,7 +116,7 @@ def parents_asof(instance: dg.DagsterInstance, graph: BaseAssetGraph, log: Event
 
 
 def _silence(event: Reported, parent: dg.AssetKey) -> str:
-    """Return why the event has no pointer to an input; empty if it has one."""
+    """Return why the event does not say which version of an input it read; empty if it does."""
     if not event.run_id:
         return "reported without a run: Dagster records no pointers"
     if event.provenance is None or parent not in event.provenance.input_storage_ids:

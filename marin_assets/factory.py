@@ -1,8 +1,9 @@
 """One factory for every asset that is an artifact: find the node, build it, check it, describe it.
 
-The asset's key is the node's key, its dependencies are the keys of the node's inputs, its code version is the stage's, its
-data version is the content digest of the manifest. So the picture in the UI and the manifests cannot disagree about what
-was made from what; they differ only when someone edits one of them, which the lineage check looks for.
+The asset's key is the node's key. Its dependencies are the keys of the node's inputs, and those that its template adds with
+`after`. Its code version is the stage's version and a digest of the config. Its data version is the content digest of the
+manifest. So the picture in the UI and the manifests agree about what was made from what, unless someone edits one of them,
+which the lineage check looks for.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

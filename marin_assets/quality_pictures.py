@@ -30,7 +30,7 @@ def rule_sets_png(drops: Mapping[str, Mapping[str, int]], documents: int, title:
 
 
 def reliability_png(table: Sequence[Mapping[str, Any]], title: str, path: Path) -> None:
-    """Draw predicted against actual share of good seeds; a calibrated scorer is on the diagonal."""
+    """Draw the share of good seeds over the predicted probability; a calibrated scorer is on the diagonal."""
     figure = new_figure(4.4, 4.0)
     axes = figure.add_subplot()
     axes.plot([0, 1], [0, 1], color="#8d96a3", linewidth=1, linestyle="--", label="calibrated")

@@ -1,7 +1,8 @@
 """The data half of a run, node by node: source files become documents, marks, a corpus, a tokenizer, tokens, a mixture.
 
-Each function takes the record that it needs (`recipes/records/`) and returns the node of one artifact: its place, stage, config
-and inputs. Read from top to bottom, the file is the data pipeline. The functions are cached, so that graphs share nodes.
+A function takes a record (`recipes/records/`) or the name of a source, and returns the node of one artifact, or of several: its
+place, stage, config and inputs. From top to bottom the file follows the data, but for cards, which need token caches. Functions
+of one node are cached, so that graphs share nodes.
 """
 
 from dataclasses import replace

@@ -27,8 +27,10 @@ class TokenPlugin:
 
 
 def file_of(entry: Mapping[str, str], name: str) -> str | None:
-    """Return the path of a file that a kubeconfig names or holds. Held bytes are written to a file that only this user can
-    read and that is deleted when this process ends."""
+    """Return the path of a file that an entry of a kubeconfig names or holds in base64, or None if it has neither.
+
+    Held bytes are written to a file that only this user can read and that is deleted when this process exits by itself.
+    """
     if f"{name}-data" not in entry:
         return entry.get(name)
     with tempfile.NamedTemporaryFile(prefix="marin-kube-", delete=False) as out:

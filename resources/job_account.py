@@ -34,7 +34,10 @@ def differences(launch: LaunchRequest, settings: ClusterSettings, existing: Obje
 
 
 def refuse_other(launch: LaunchRequest, settings: ClusterSettings, kind: str, existing: Object) -> None:
-    """Refuse the launch if a running job of its name has another purpose. Raises: LaunchRefusedError naming the differences."""
+    """Refuse the launch if the job that exists under its name was made for another launch.
+
+    Raises: LaunchRefusedError naming the differences and the command that deletes it.
+    """
     differs = differences(launch, settings, existing)
     if differs:
         name, namespace = object_name(launch), existing["metadata"]["namespace"]

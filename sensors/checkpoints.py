@@ -78,12 +78,13 @@ def _mark(run: Run, artifact: Artifact) -> str:
 
 
 def _requests(lab: Lab, run: Run, step: str, artifact: Artifact) -> Iterator[dg.RunRequest]:
-    """Return what the policy requires at a step, and its audit; for the last step also the export with its canary, and the
-    verdict on the run's forecast.
+    """Yield requests for what the policy requires at a step, and its audit with the scores that it needs; for the last step
+    also the export with its canary, and the verdict on the run's forecast.
 
-    Only what does not exist is requested, because a cursor may be lost and an artifact stays. Each is requested once.
-    The launcher retries infrastructure failures (docs/design/launchers.md); after any other failure a person decides,
-    who finds it in the leaderboard's check `due_results_present`.
+    Only what does not exist is requested, because a cursor may be lost and an artifact stays. Each is requested once for
+    the bytes of a checkpoint. The launcher retries infrastructure failures (docs/design/launchers.md). After any other
+    failure a person decides: the leaderboard's check `due_results_present` names missing results of evaluations, and a
+    failed audit, export or verdict is a failed asset.
     """
     number, saved = parse_step_partition(step), run.spec.saved_steps()
     policy, mark = policy_config(run), f"{run.name}:{step}:{artifact.data_version}"

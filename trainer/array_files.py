@@ -193,7 +193,7 @@ def runs_of(inside: Box, size: Sequence[int]) -> tuple[int, Iterator[int]]:
 
 
 def _grouped(runs: Iterator[int], length: int, gap: int) -> Iterator[list[int]]:
-    """Group runs that one read covers, with gaps of at most `gap` items."""
+    """Group the starts of runs of `length` items, which ascend: one read covers a group, with gaps of at most `gap` items."""
     group: list[int] = []
     for run in runs:
         if group and run - group[-1] - length > gap:

@@ -239,7 +239,10 @@ def first_sequence(spec: RunSpec, start: Artifact | None) -> int:
 
 
 def read_model(artifact: Artifact, like: PyTree, weights: Weights = "raw") -> PyTree:
-    """The model alone, with its raw weights or their average. Raises: ValueError if the checkpoint has no average."""
+    """Return the model alone, with its raw weights or their average.
+
+    A router's balancing bias has no average: it is the raw one in both. Raises: ValueError if the checkpoint has no average.
+    """
     if weights == "raw":
         return filled(like, open_arrays(artifact, "model"))
     parameters, state, rest = parted(like)
@@ -283,7 +286,10 @@ def _start_record(start: Artifact) -> dict[str, object]:
 
 
 def _check_same_function(there: ModelConfig, here: ModelConfig, config: WarmStart, where: str) -> None:
-    """Raise ValueError where two models with equal arrays compute different functions (rotary frequencies, window)."""
+    """Check that two models with equal arrays compute the same function: their rotary frequencies, window and the like.
+
+    Raises: ValueError for models of two kinds, and for a field that differs and is not in `config.changed_fields`.
+    """
     if type(there) is not type(here):
         raise ValueError(
             f"the run's model is a {type(here).__name__}, {where} holds a {type(there).__name__}; both must be of one kind"

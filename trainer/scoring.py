@@ -58,7 +58,7 @@ class Scorer:
         return out
 
     def _spread(self, tokens: np.ndarray) -> np.ndarray:
-        """Score a batch whose rows are split over devices; every process gets all scores."""
+        """Return the nats of every token of a batch whose rows are split over devices. Every process gets all of them."""
         assert self.layout is not None
         height = -(-len(tokens) // self.layout.batch_shards) * self.layout.batch_shards
         padded = np.pad(tokens, ((0, height - len(tokens)), (0, 0)))

@@ -86,6 +86,10 @@ def length_words(lengths: Lengths) -> str:
 
 
 def drop_samples(stages: Stages, dropped: pl.DataFrame, openings: Mapping[str, str], samples: int) -> Iterator[Block]:
+    """Show dropped documents in one table: the first `samples` of each reason of normalization, and all rows of `dropped`.
+
+    `dropped` is a sample of what later stages drop; `openings` has the beginning of each of its documents, by id.
+    """
     yield Heading("Drops by reason, with samples")
     first = pl.read_parquet(stages.normalized.files("dropped.parquet")[0])
     first = first.filter(pl.int_range(pl.len()).over("reason") < samples)

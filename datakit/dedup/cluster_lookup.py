@@ -32,7 +32,10 @@ class ClustersById:
     """Return the documents that are in a cluster, of all sources that were asked for."""
 
     def between(self, source: str, first: str, last: str) -> pl.DataFrame:
-        """Return `id`, `cluster_id` and `is_kept` of a source's documents from one id to another, both included."""
+        """Return `id`, `cluster_id` and `is_kept` of a source's documents from one id to another, both included.
+
+        Documents that are in no cluster have no row.
+        """
         frames = [pl.DataFrame(schema={"id": pl.String, "cluster_id": pl.String, "is_kept": pl.Boolean})]
         for run in self.runs:
             with pq.ParquetFile(run) as file:

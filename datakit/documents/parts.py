@@ -75,7 +75,7 @@ class PartWriter:
 
 @contextmanager
 def writing_part(path: Path, schema: pa.Schema = DOCUMENT_SCHEMA) -> Iterator[PartWriter]:
-    """Write one Parquet file as every artifact file is written, one batch at a time. A part may stay empty."""
+    """Write one Parquet file batch by batch, with the lab's compression. A part without a batch is a file without rows."""
     path.parent.mkdir(parents=True, exist_ok=True)
     dictionary = [name for name in schema.names if name in DICTIONARY_COLUMNS]
     with pq.ParquetWriter(

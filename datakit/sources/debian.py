@@ -71,10 +71,11 @@ def fetch_debian(loader: DebianFiles, downloads: Path, target: Path, *, trainabl
 
 
 def unpack(archive: Path, globs: tuple[str, ...], target: Path, *, trainable: bool) -> int:
-    """Write the regular files whose path (`usr/share/doc/...`) matches. Returns how many.
+    """Write the regular files whose path (`usr/share/doc/...`) matches a glob; return their number.
 
-    Raises: ValueError for a damaged archive, for files that look held out if `trainable`, and for a name that occurs twice.
-    It reads the archive twice: the whole listing is checked before the first byte is written.
+    The archive is read twice: the whole listing is checked before the first byte is written.
+    Raises: ValueError for a damaged archive, for a chosen name that occurs twice, and, if `trainable`, for chosen files
+    that look like a test or validation split.
     """
     there = [name for name, _ in _files(archive)]
     names = frozenset(choose(there, globs, (), trainable=trainable, what=archive.name))

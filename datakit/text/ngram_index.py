@@ -211,7 +211,7 @@ def _in_table(table: NDArray[np.uint8], words: UInt64s, factors: UInt64s) -> Int
 
 
 def bit_table(grams: UInt64s) -> NDArray[np.uint8]:
-    """Set one bit for each hash, chosen by its upper bits; the table has at least 16 bits for each hash."""
+    """Return a table of 2^k bits in which the upper k bits of each hash set one bit. It has at least 16 bits for each hash."""
     num_bits = max(_MIN_TABLE_BITS, 1 << (len(grams) * _BITS_PER_GRAM - 1).bit_length()) if len(grams) else _MIN_TABLE_BITS
     slots = grams >> np.uint64(64 - num_bits.bit_length() + 1)
     table = np.zeros(num_bits // 8, np.uint8)

@@ -66,12 +66,12 @@ def split_words(text: str) -> list[str]:
     """Return the words of a folded text in order: those that `datakit.text.shingles.word_hashes` hashes, one hash each."""
     words, letters = [], ""
     for character in text:
-        sort = kind(character)
-        if sort in (SEPARATES, ALONE) and letters:
+        its_kind = kind(character)
+        if its_kind in (SEPARATES, ALONE) and letters:
             words.append(letters)
             letters = ""
-        if sort == ALONE:
+        if its_kind == ALONE:
             words.append(character)
-        elif sort == LETTER:
+        elif its_kind == LETTER:
             letters += character
     return [*words, letters] if letters else words

@@ -126,6 +126,7 @@ class TokenPolicy:
 
 
 def _frame_id(loaded: Tokenizer, token: str, name: str) -> int:
+    """Return the id of a token that begins or ends documents. Raises: ValueError if the tokenizer has no such special token."""
     token_id = loaded.token_to_id(token)
     if token_id is None:
         raise ValueError(f"{name} has no token {token!r} to frame documents with; train one that has")
@@ -240,7 +241,10 @@ def _dna(format: Dna, texts: Sequence[str], encoder: Encoder, policy: TokenPolic
 
 
 def _prebuilt(format: Prebuilt, fields: dict[str, str], policy: TokenPolicy) -> Encoded | Dropped:
-    """Return the record's own ids: a document that does not begin and end as the cache's config says is dropped."""
+    """Return the ids that the record holds, with its loss weights if the format names them.
+
+    Dropped: no ids, an id outside the vocabulary, a begin or an end other than the policy's, weights that do not fit.
+    """
     ids = _numbers(fields.get(format.ids_field), (int,))
     if not ids:
         return Dropped("no_token_ids")

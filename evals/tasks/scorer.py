@@ -70,8 +70,11 @@ def score_continuations(
 def _encode_endings(tokenizer: Tokenizer, endings: list[str]) -> list[np.ndarray]:
     """Encode texts that continue other texts.
 
-    SentencePiece tokenizers put a space before every text, which an ending must not have. So they encode the ending after a
-    newline, whose tokens are then removed.
+    A SentencePiece tokenizer puts a space before every text, which an ending must not have. An ending is therefore encoded
+    after a newline, and the newline's tokens are removed. A tokenizer that encodes "a" alike alone and after a newline, or
+    that joins the two, puts no space there: its endings are encoded as they are.
+
+    Raises: ValueError for an ending that such a tokenizer joins to the newline.
     """
     line_end, alone, behind = _encode(tokenizer, ["\n", "a", "\na"])
     rest = behind[line_end.size :]

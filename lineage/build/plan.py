@@ -153,10 +153,11 @@ def build(
     The `launcher` runs a stage that is a job. Shards of other stages run under `execution` in this process, or by runners if
     there is a `fan_out`. The `listener` receives progress messages of both.
 
-    An existing artifact is reused without a check of its ancestors; one that lacks shards is completed.
+    An existing artifact is reused whatever was found out about its ancestors since; one that lacks shards is completed.
 
-    Raises: MissingArtifactError naming the first input that does not exist. For a new artifact of a gated stage GateError
-    naming every ancestor that is not fit to build on; for any stage GateError naming inputs that lack shards;
+    Raises: MissingArtifactError naming the first ancestor that does not exist; for a gated stage GateError naming all of
+    them. For a new artifact of a gated stage GateError naming every ancestor that is not fit to build on; for any stage
+    GateError naming inputs that lack shards;
     IncompleteError; ForeignReadError for reads from another region's bucket above the budget.
     """
     if node.stage.gate is not None:

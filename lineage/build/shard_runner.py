@@ -100,6 +100,12 @@ class ShareWriter(Writer):
         omittable: bool = False,
         in_runs: bool = False,
     ) -> dict[str, Mapping[str, Any]]:
+        """Run the shards of this runner's share that nobody has finished, and publish them.
+
+        It returns the statistics of all shards only if all are finished and this runner had none to run. `omittable` is
+        for the process that commits: a failure here is recorded or ends the runner.
+        Raises: ShareDone after its own shards, or while others are missing; IncompleteError if one of its shards fails.
+        """
         assert self.shared is not None  # run_share gives it
         folder, side = ShardFolder(self.folder), ShardFolder(self.folder / SHARE_FOLDER)
         staged = self.shared.finished()

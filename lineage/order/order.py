@@ -1,8 +1,9 @@
 """The data order: a pure function from (mixture, sequence length, global sequence index) to tokens, and its inverse.
 
-The trainer reads forward. The audit goes backward, from a document to the exact steps that read it. Nothing is
-stateful, so resuming is slicing. Weights hold in every block of `block_size` sequences (`lineage.order.apportion`):
-long-run shares are exact, and a weight far below 1/block_size is still sampled (Levanter truncates: it never samples a
+The trainer reads forward. The audit goes backward, from the sequences that hold a document (`lineage.order.exposure`) to
+the exact steps that read them. No answer depends on earlier ones (caches only save time), so resuming is slicing. Weights
+hold in every block of `block_size` sequences (`lineage.order.apportion`): long-run shares are exact,
+and a weight far below 1/block_size is still sampled (Levanter truncates: it never samples a
 weight below 1/2048; docs/references.md#levanter-permutations).
 
 Inside a component every epoch has its own permutation, and each of its sequences comes once an epoch. Under simulated
@@ -26,6 +27,7 @@ from lineage.order.sequences import Chunked, Sequences
 from lineage.order.token_cache import TokenCache
 
 CACHED_BLOCKS = 64
+"""Blocks whose permuted slots are kept."""
 KEPT_BLOCKS = 4
 """Blocks whose pieces are kept: a few hundred KiB each, some MiB if packed sequences hold many documents."""
 

@@ -50,7 +50,9 @@ class Attested:
 def verify_attested(folder: Path, publishers: Sequence[PublicKey]) -> Attested:
     """Check a folder: the publisher's signature, every byte, every manifest up to the sources, the log's proofs.
 
-    Nothing in the folder is trusted; what is wrong is a finding. Raises: EnvelopeError if there is no attestation to read.
+    One of `publishers` must have signed. What is wrong is a finding; an attestation of another kind ends the check, with
+    findings. Without a publisher's signature the makers' keys and all else in the folder are only claims, and a finding
+    says so. Raises: EnvelopeError if there is no attestation to read.
     """
     path = folder / ATTESTATION
     if not path.is_file():
@@ -60,8 +62,8 @@ def verify_attested(folder: Path, publishers: Sequence[PublicKey]) -> Attested:
     known = tuple(sorted(envelope.signers(publishers)))
     claimed = tuple(each.key_id for each in envelope.signatures)
     findings = [] if known else [f"no key that you named has signed {ATTESTATION}; it claims {', '.join(claimed) or 'none'}"]
-    if record["predicateType"] != PUBLISHED:
-        return Attested("", known, claimed, (), (*findings, f"{ATTESTATION} is {record['predicateType']}, not {PUBLISHED}"))
+    if (kind := record.get("predicateType")) != PUBLISHED:
+        return Attested("", known, claimed, (), (*findings, f"{ATTESTATION} is {kind}, not {PUBLISHED}"))
     try:
         recorded = record["predicate"]["artifact"]
         name, address, version = str(recorded["name"]), str(recorded["address"]), str(recorded["dataVersion"])

@@ -93,7 +93,10 @@ def _look(snapshot: Snapshot, judge: Judge, ref: InputRef) -> Seen:
 
 
 def _equal(reader: Reader, judge: Judge, ref: InputRef) -> Manifest | None:
-    """Return the first sound manifest of the partition, by address, whose data version a ref names."""
+    """Return the first manifest of the partition, by address, that has the ref's data version.
+
+    A manifest that cannot be read, or that the judge refuses, does not count.
+    """
     for name in sorted(reader.listed):
         version, _, file = name.removeprefix(f"{reader.place}/").partition("/")
         if file == MANIFEST_NAME:

@@ -1,4 +1,4 @@
-"""Write an artifact: a stage fills its own folder, and the artifact appears whole or not at all.
+"""Write an artifact: a stage fills its own folder, and the artifact appears atomically or not at all.
 
     store = Store("/data/lab")
     with writing(store, spec) as out:             # resumes finished shards of a killed attempt

@@ -152,7 +152,7 @@ def quarantine(
     as_json: Annotated[bool, AS_JSON] = False,
     root: Annotated[str | None, ROOT] = None,
 ) -> None:
-    """Take an artifact out of use: training, evaluation and serving refuse it and what was made from it."""
+    """Take an artifact out of use, or put it back: training, evaluation and serving refuse it and what was made from it."""
     target = locate(stores_of(root), artifact)
     log_of_verdicts.quarantine(target, why, getpass.getuser(), standing=not lift)
     if as_json:

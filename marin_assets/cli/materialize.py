@@ -122,7 +122,10 @@ def _node(lab: Lab, key: str, partition: str | None) -> tuple[Node, list[str]]:
 
 
 def _check_partition(key: str, family: AssetTemplate, partition: str | None) -> None:
-    """Check a partition. Raises: ValueError if it is missing, superfluous or unknown; the message lists the known ones."""
+    """Check a partition. Partitions that are not static may be new, so no name of theirs is unknown.
+
+    Raises: ValueError if it is missing, or unknown, with the known ones; or if the asset has none.
+    """
     if family.partitions_def is None:
         if partition is not None:
             raise ValueError(f"{key} has no partitions; leave --partition out")

@@ -23,6 +23,7 @@ SEEDS_AT_CENTRE = 3
 
 
 def study() -> Study:
+    """The sweep, and two runs outside it: at 2.5 and at 5 times its largest budget."""
     return Study(
         "Which size is best at a budget, and what does that say of larger ones?",
         runs=(isoflop_2x5, isoflop_5x),

@@ -159,7 +159,10 @@ class WorkQueue:
             self.db.execute(again, (worker,))
 
     def lease(self, worker: str, models: Collection[str], count: int, now: float) -> list[Leased]:
-        """Lease up to `count` of the longest waiting requests that name one of these models or none."""
+        """Lease up to `count` requests, the oldest first, that name one of these models or do not name a model.
+
+        A request that has had all its attempts is not leased. `now` is in seconds.
+        """
         of_models = f"(model IS NULL OR model IN ({', '.join('?' * len(models))}))" if models else "model IS NULL"
         chosen = f"SELECT number FROM requests WHERE state = 'waiting' AND attempts < ? AND {of_models} ORDER BY number LIMIT ?"
         given = "state = 'leased', lease = ?, worker = ?, lease_until = ?, attempts = attempts + 1"

@@ -87,6 +87,17 @@ def test_a_key_that_is_not_the_publishers_is_not_enough(world: Exported) -> None
     assert not attested.holds and "no key that you named" in attested.findings[0]
 
 
+def test_an_attestation_without_a_type_is_a_finding(world: Exported, folder: Path) -> None:
+    """Its payload is edited, so its signature does not hold either; a traceback would say neither."""
+    path = folder / ATTESTATION
+    envelope = json.loads(path.read_text())
+    record = json.loads(base64.b64decode(envelope["payload"]))
+    del record["predicateType"]
+    path.write_text(json.dumps({**envelope, "payload": base64.b64encode(json.dumps(record).encode()).decode()}))
+    attested = verified(world, folder)
+    assert not attested.holds and f"{ATTESTATION} is None, not " in attested.findings[-1]
+
+
 def _edit(path: str, old: bytes, new: bytes) -> Callable[[Path], None]:
     def edit(folder: Path) -> None:
         file = folder / path

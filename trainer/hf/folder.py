@@ -37,8 +37,11 @@ def is_hf_folder(folder: Path) -> bool:
 
 
 def read_hf_folder(folder: Path) -> HfFolder:
-    """Read a folder; weights become float32. Raises: ValueError for what our model does not compute, or a config
-    without an end."""
+    """Read a folder that `transformers` wrote; `from_hf` makes the weights float32.
+
+    Raises: ValueError for a model that ours does not compute, a config that names no end-of-text token, and an array whose
+    shape is not that of the config; KeyError for an array that is not there.
+    """
     stated = json.loads((folder / CONFIG_FILE).read_text())
     config = from_hf_config(stated)
     tensors = {name: tensor for path in sorted(folder.glob("*.safetensors")) for name, tensor in load_file(path).items()}
