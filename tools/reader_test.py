@@ -1,4 +1,4 @@
-"""Draw functions for a reader's test: `python tools/reader_test.py COMMIT [COUNT]` prints them, each without its surroundings.
+"""Draw public functions for a reader's test: `python tools/reader_test.py COMMIT [COUNT]` prints them, each alone.
 
 A fresh reader sees only these functions and writes what each does; the author counts the wrong answers. The commit hash is
 the seed, so the draw cannot be chosen. docs/log.md keeps the results.
@@ -10,22 +10,27 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("lineage", "datakit", "trainer", "serving", "evals", "recipes", "marin_assets", "resources", "sensors", "jobs")
+ENGINES = ("lineage", "datakit", "trainer", "serving", "evals", "science", "standards", "operations", "post_training")
+SHELL = ("recipes", "marin_assets", "resources", "sensors", "jobs", "partitions")
 SHORTEST_LINES = 6
 """A shorter function says nothing about the language that it is written in."""
 
 
 def functions() -> list[tuple[str, str]]:
-    """Return (place, source) of every function of the product, in the order of files and lines."""
+    """Return (place, source) of every public function of the product, in the order of files and lines."""
     drawn = []
-    for package in PACKAGES:
+    for package in (*ENGINES, *SHELL):
         for path in sorted((ROOT / package).rglob("*.py")):
             text = path.read_text()
             for node in ast.walk(ast.parse(text)):
-                if isinstance(node, ast.FunctionDef) and (node.end_lineno or 0) - node.lineno + 1 >= SHORTEST_LINES:
+                if isinstance(node, ast.FunctionDef) and not node.name.startswith("_") and _lines(node) >= SHORTEST_LINES:
                     source = ast.get_source_segment(text, node) or ""
                     drawn.append((f"{path.relative_to(ROOT)}:{node.lineno}", source))
     return sorted(drawn)
+
+
+def _lines(node: ast.FunctionDef) -> int:
+    return (node.end_lineno or 0) - node.lineno + 1
 
 
 def main() -> None:
