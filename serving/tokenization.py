@@ -42,3 +42,17 @@ def read_tokenizer(path: Path) -> Tokenizer:
     tokenizer.no_padding()
     tokenizer.encode_special_tokens = True
     return tokenizer
+
+
+WORDS_REMEMBERED = 1_000
+
+
+def limit_memory(tokenizer: Tokenizer) -> None:
+    """Let the tokenizer remember the tokens of at most `WORDS_REMEMBERED` words, for a process that runs for weeks.
+
+    BPE and Unigram remember 10,000 by default. Without a pre-tokenizer a whole prompt is one word: 27 MiB of prompts of 128
+    bytes, which looked like a leak of 2.4 KiB a request (docs/log.md, 2026-11-25). Other models remember none.
+    """
+    resize = getattr(tokenizer.model, "_resize_cache", None)
+    if resize is not None:
+        resize(WORDS_REMEMBERED)

@@ -30,6 +30,7 @@ from serving.server.sequence import Delta, GenerationRequest, Sequence
 from serving.server.streams import events_of, gather, while_connected
 from serving.server.text import text_tokens, token_text
 from serving.server.weights import Reloading
+from serving.tokenization import limit_memory
 
 PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -176,6 +177,7 @@ def build_app(
     `on_fault` is called in that thread when the scheduler fails; the server answers nothing after that. `reloading`: how
     weights are replaced; without it they are not.
     """
+    limit_memory(served.tokenizer)
     metrics = Metrics()
     engine = Engine(served.model, served.config, settings, served.weights)
     scheduler = Scheduler(engine, served.tokenizer, metrics, max_waiting, on_fault)
