@@ -141,9 +141,9 @@ def scouts_asset() -> dg.AssetsDefinition:
         from operations.scouts.reports import reports, silent
 
         missing = silent(lab.store, SCOUTS, _now())
-        found = [(report, seen) for report in reports(lab.store, list(SCOUTS)) for seen in report.seen]
+        collected = [(report, seen) for report in reports(lab.store, list(SCOUTS)) for seen in report.seen]
         why = "; ".join(f"{name}: {reason}" for name, reason in missing.items()) or f"all {len(SCOUTS)} have reported"
-        rows = [{"scout": report.scout, **_row(seen)} for report, seen in found]
+        rows = [{"scout": report.scout, **_row(seen)} for report, seen in collected]
         return dg.MaterializeResult(
             metadata={"findings": len(rows), "table": records_table(rows, ("scout", *COLUMNS))},
             check_results=[dg.AssetCheckResult(check_name=REPORTED, passed=not missing, description=why)],

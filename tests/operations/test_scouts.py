@@ -80,8 +80,8 @@ def test_a_broken_report_is_silence_and_the_next_one_says_what_was_lost(tmp_path
 
 def ledger_of(store: Store, checks: Sequence[tuple] = ()) -> Ledger:
     dagster = {"checks": pl.DataFrame(checks, schema=CHECKS, orient="row"), "dagster_runs": pl.DataFrame()}
-    found = open_ledger([store], price_table(), NIGHT.date())
-    return Ledger({**found.tables, **dagster}, {})
+    opened_ledger = open_ledger([store], price_table(), NIGHT.date())
+    return Ledger({**opened_ledger.tables, **dagster}, {})
 
 
 def test_a_cache_is_a_finding_when_nothing_has_read_it_for_two_weeks(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_check_is_flaky_when_its_outcome_changes_and_changes_back(passed: str,
 
 @pytest.mark.parametrize(("last", "is_slow"), [(19.0, False), (21.0, True)])
 def test_a_stage_is_slow_against_the_median_of_its_earlier_attempts(last: float, is_slow: bool, tmp_path: Path) -> None:
-    found = ledger_of(Store(str(tmp_path)))
+    opened_ledger = ledger_of(Store(str(tmp_path)))
     seconds = [10.0, 9.0, 11.0, 10.0, 40.0, last]
     rows = [
         {
@@ -125,17 +125,19 @@ def test_a_stage_is_slow_against_the_median_of_its_earlier_attempts(last: float,
         }
         for day, each in enumerate(seconds)
     ]
-    attempts = pl.concat([found.tables["attempts"], pl.DataFrame(rows)], how="diagonal_relaxed")
-    look = ledger_scouts.slow_stages(Ledger({**found.tables, "attempts": attempts}, {}))
+    attempts = pl.concat([opened_ledger.tables["attempts"], pl.DataFrame(rows)], how="diagonal_relaxed")
+    look = ledger_scouts.slow_stages(Ledger({**opened_ledger.tables, "attempts": attempts}, {}))
     assert [each.subject for each in look.findings] == ["s/ferry/x on cpu"] * is_slow and look.examined == 1
 
 
 def test_the_last_checkpoint_of_a_run_needs_an_audit(tmp_path: Path) -> None:
-    found = ledger_of(Store(str(tmp_path)))
+    opened_ledger = ledger_of(Store(str(tmp_path)))
     of = [("a", 1, "a/1"), ("a", 2, "a/2"), ("b", 1, "b/1"), ("cpu", 1, "canary/cpu/1")]
     checkpoints = pl.DataFrame([{"store": "s", "run": run, "step": step, "address": place} for run, step, place in of])
     audits = pl.DataFrame({"store": ["s", "s"], "checkpoint": ["a/1", "b/1"]})
-    look = ledger_scouts.unaudited_checkpoints(Ledger({**found.tables, "checkpoints": checkpoints, "audits": audits}, {}))
+    look = ledger_scouts.unaudited_checkpoints(
+        Ledger({**opened_ledger.tables, "checkpoints": checkpoints, "audits": audits}, {})
+    )
     assert [each.subject for each in look.findings] == ["s/a/2"] and look.examined == 2
 
 
