@@ -2,7 +2,7 @@
 
 - `engine.py`: compiled steps over rows of key/value caches; `prefix.py`: prompt blocks that are computed once.
 - `scheduler.py`: continuous batching in one thread; `sequence.py`: the state of one request.
-- `sampling.py`, `text.py`: the choice of a token; tokens into text, and stop strings.
+- `sampling.py`, `grammar.py`, `text.py`: the choice of a token; JSON output; tokens into text, and stop strings.
 - `protocol.py`, `generation_requests.py`: the fields of a request, and what the scheduler gets.
 - `answers.py`, `streams.py`: the objects and events that go back.
 - `chat.py`, `template_process.py`: chat templates, rendered in a limited process.

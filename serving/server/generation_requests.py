@@ -4,6 +4,7 @@ import secrets
 from dataclasses import replace
 
 from serving.refusals import RequestError
+from serving.server.grammar import ANY_OBJECT, Grammar, json_grammar
 from serving.server.loaded_model import LoadedModel
 from serving.server.protocol import MOST_ANSWERS, ChatRequest, CompletionRequest, Sampled
 from serving.server.sampling import Sampling
@@ -61,6 +62,7 @@ def _ask(
         end_tokens=frozenset(request.stop_token_ids) | (frozenset() if request.ignore_eos else served.end_tokens),
         top=top,
         echo=echo,
+        grammar=_grammar(request, served),
         reported=Reported(
             token_ids=request.return_token_ids,
             sampling=request.return_sampling,
@@ -68,6 +70,21 @@ def _ask(
             processed=request.logprobs_mode == "processed_logprobs",
         ),
     )
+
+
+def _grammar(request: Sampled, served: LoadedModel) -> Grammar | None:
+    """The grammar of `response_format`; None where any text is allowed. Raises: RequestError, 400."""
+    form = request.response_format
+    if (form.json_schema is not None if form is not None else False) != (form is not None and form.type == "json_schema"):
+        raise RequestError(
+            400, "response_format: json_schema is given with type 'json_schema', and only then", "response_format"
+        )
+    if form is None or form.type == "text":
+        return None
+    if request.ignore_eos:
+        raise RequestError(400, "ignore_eos is true; it is not allowed with JSON, which has an end", "ignore_eos")
+    schema = ANY_OBJECT if form.json_schema is None else form.json_schema.schema_
+    return json_grammar(served.tokenizer, served.config.vocab_size, served.end_token, schema)
 
 
 def _samples(ask: GenerationRequest) -> list[GenerationRequest]:

@@ -82,10 +82,27 @@ class StreamOptions(Strict):
     include_usage: bool = False
 
 
+class JsonSchema(Strict):
+    """OpenAI's `json_schema`. A description changes nothing; every schema is followed strictly."""
+
+    name: str = ""
+    description: str | None = None
+    schema_: dict[str, Any] = Field(alias="schema")
+    strict: bool | None = None
+
+
+class ResponseFormat(Strict):
+    """The form of an answer: any text, any JSON object, or JSON of a schema."""
+
+    parts = {"json_schema": JsonSchema}  # noqa: RUF012 - a ClassVar of `Strict`
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
+
+
 class Sampled(Strict):
     """Fields of both endpoints."""
 
-    parts = {"stream_options": StreamOptions}  # noqa: RUF012 - a ClassVar of `Strict`
+    parts = {"stream_options": StreamOptions, "response_format": ResponseFormat}  # noqa: RUF012 - a ClassVar of `Strict`
     model: str
     temperature: float = Field(1.0, ge=0, allow_inf_nan=False)
     top_p: float = Field(1.0, gt=0, le=1)
@@ -112,6 +129,7 @@ class Sampled(Strict):
     stream: bool = False
     stream_options: StreamOptions | None = None
     user: str | None = None
+    response_format: ResponseFormat | None = None
     presence_penalty: Annotated[None, _only(0, None)] = None
     frequency_penalty: Annotated[None, _only(0, None)] = None
     logit_bias: Annotated[None, _only({}, None)] = None

@@ -21,7 +21,7 @@ from tokenizers import Tokenizer
 from serving.server.engine import Engine
 from serving.server.metrics import Metrics
 from serving.server.prefix import block_keys
-from serving.server.sequence import Delta, GenerationRequest, Sequence, Submission, TokenScore
+from serving.server.sequence import Delta, FaultError, GenerationRequest, Sequence, StoppedError, Submission, TokenScore
 from serving.server.versions import WeightsVersion
 from trainer.inference import Decoder
 
@@ -35,14 +35,6 @@ NO_NUMBERS = "the model's log-probabilities are not numbers"
 
 class QueueFullError(RuntimeError):
     """As many sequences wait as the server may hold."""
-
-
-class StoppedError(RuntimeError):
-    """The scheduler's thread has ended: at shutdown, or by the fault in the message."""
-
-
-class FaultError(StoppedError):
-    """The scheduler failed in a step with this sequence; a retry may fail again."""
 
 
 @dataclass(frozen=True)
@@ -268,6 +260,8 @@ class Scheduler:
         if np.isnan(log_probs).any():
             return sequence.fail(FaultError(NO_NUMBERS))
         sequence.take_next(log_probs)
+        if not sequence.generated:  # its grammar allows no first token
+            return
         self.metrics.generated_tokens.inc()
         if sequence.generated == 1:
             self.metrics.first_token.observe(time.monotonic() - sequence.submitted)

@@ -7,9 +7,19 @@ from typing import Literal
 import numpy as np
 from tokenizers import Tokenizer
 
+from serving.server.grammar import Constraint, Grammar
 from serving.server.sampling import Sampling, likeliest, sampling_distribution, uniform
 from serving.server.text import StopScanner, TextStream
 from serving.server.versions import UNKNOWN, WeightsVersion
+
+
+class StoppedError(RuntimeError):
+    """The scheduler's thread has ended: at shutdown, or by the fault in the message."""
+
+
+class FaultError(StoppedError):
+    """The scheduler failed in a step with this sequence; a retry may fail again."""
+
 
 type Finish = Literal["stop", "length"]
 
@@ -42,6 +52,8 @@ class GenerationRequest:
     end_tokens: frozenset[int] = frozenset()
     top: int | None = None
     echo: bool = False
+    grammar: Grammar | None = None
+    """What the answer must follow; None: any text."""
     reported: Reported = Reported()
 
     @property
@@ -119,10 +131,12 @@ class Sequence:
     prompt_scores: list[TokenScore] = field(default_factory=list)
     finished: bool = False
     cancelled: bool = False
+    constraint: Constraint | None = field(init=False)
     stream: TextStream = field(init=False)
     scanner: StopScanner = field(init=False)
 
     def __post_init__(self) -> None:
+        self.constraint = None if self.ask.grammar is None else self.ask.grammar.begin()
         self.stream = TextStream(self.tokenizer, self.ask.before)
         self.scanner = StopScanner(self.ask.stops)
         if self.ask.echo:
@@ -150,7 +164,10 @@ class Sequence:
     def take_next(self, log_probs: np.ndarray) -> None:
         """Choose the next token and deliver the new output."""
         ask = self.ask
-        score = self._draw(log_probs)
+        try:
+            score = self._draw(log_probs)
+        except ValueError as wrong:  # a grammar that allows nothing more
+            return self.fail(FaultError(str(wrong)))
         token = score.token
         self.newest, self.generated = token, self.generated + 1
         ended = token in ask.end_tokens
@@ -166,9 +183,13 @@ class Sequence:
 
     def _draw(self, log_probs: np.ndarray) -> TokenScore:
         ask = self.ask
-        distribution = sampling_distribution(log_probs, ask.sampling)
+        allowed = None if self.constraint is None else self.constraint.allowed()
+        distribution = sampling_distribution(log_probs, ask.sampling, allowed)
         drawn = distribution.draw(uniform(ask.seed, ask.sample, self.generated))
-        kept = tuple(distribution.tokens.tolist()) if ask.reported.kept_token_ids and ask.sampling.cuts else None
+        if self.constraint is not None:
+            self.constraint.take(drawn.token)
+        cut = ask.sampling.cuts or allowed is not None
+        kept = tuple(distribution.tokens.tolist()) if ask.reported.kept_token_ids and cut else None
         shown = distribution.log_probs(len(log_probs)) if ask.reported.processed else log_probs
         top = tuple(likeliest(shown, ask.top)) if ask.top is not None else ()
         drawn_from = DrawnFrom(drawn.log_prob, distribution.mass, kept)
