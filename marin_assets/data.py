@@ -24,10 +24,11 @@ from recipes.models import PublishedModel
 from recipes.records.data import DEFAULT_PRESET, Corpus, Decontamination, Scope
 from recipes.records.run import Run
 from recipes.records.tokens import Tokens
-from recipes.runs import mixture, policy
+from recipes.runs import mixture, policy, reference
 from recipes.sources import small_sources, source_config
 from recipes.suites import Suite
 from resources.lab import Lab
+from trainer.spec.objectives import Dpo
 
 """Group of the published policies' assets."""
 SHOTS = "Examples of few-shot prompts: solved items that are never scored."
@@ -86,6 +87,8 @@ def token_assets(of: Tokens) -> Iterator[AssetTemplate]:
     yield from corpus_assets(of.corpus)
     if not isinstance(of.tokenizer, PublishedModel):
         yield of_all(data.tokenizer(of))
+        if of.tokenizer.corpus is not None:
+            yield from corpus_assets(of.tokenizer.corpus)
     yield of_sources(partial(data.token_cache, of), of.sources)
     if data.trajectories(of):
         yield replace(of_sources(partial(data.trajectory_cache, of), of.sources), description=TRAJECTORIES)
@@ -104,8 +107,17 @@ def mix_assets(run: Run) -> Iterator[AssetTemplate]:
     yield replace(made, description=f"{made.description} Left out: {reasons}.") if reasons else made
 
 
+def preference_assets(run: Run) -> Iterator[AssetTemplate]:
+    """Held-out pairs of a run on preferences, and what its reference gives these and those it trains on."""
+    for pairs in (run.tokens, run.evaluation.pairs) if isinstance(run.spec.objective, Dpo) else ():
+        if pairs is not None:
+            yield from token_assets(pairs)
+            yield of_all(reference(run, pairs))
+
+
 def evaluation_assets(run: Run) -> Iterator[AssetTemplate]:
     """Yield the policy of a run's checkpoints, its suites and its examples."""
+    yield from preference_assets(run)
     yield from suite_assets(run.evaluation.suites)
     for made in suite_assets(run.evaluation.shots):
         yield replace(made, description=SHOTS) if made.example.stage is SUITE else made

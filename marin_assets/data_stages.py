@@ -63,6 +63,7 @@ _VIEWS: Mapping[str, View] = MappingProxyType(
         "datakit.score_cutoff": View("corpora", frozenset({"json"})),
         "datakit.tokenizer": View("tokens", frozenset({"json", "huggingface"})),
         "datakit.token_cache": View("tokens", frozenset({"binary"})),
+        "trainer.pair_scores": View("tokens", frozenset({"jax", "parquet"})),
         "lineage.mixture": View("tokens", frozenset({"json"})),
         "evals.suite": View("evaluation", frozenset({"parquet"})),
         "evals.policy": View("evaluation", frozenset({"json"})),

@@ -30,7 +30,16 @@ from marin_assets.invariants import (
 )
 from partitions.axes import step_and_task, steps, steps_by_task
 from recipes.records.run import Run
-from recipes.runs import audit, checkpoint, contamination_scores, eval_result, eval_tasks, export_canary, hf_model
+from recipes.runs import (
+    audit,
+    checkpoint,
+    contamination_scores,
+    eval_result,
+    eval_tasks,
+    export_canary,
+    hf_model,
+    preference_scores,
+)
 from resources.lab import Lab
 from resources.progress import observing
 from trainer.spec.config import RunSpec
@@ -44,6 +53,7 @@ SCORES = Invariant("scores_finite", "every score lies in its interval and is fin
 EVAL_MATERIAL = ("suites", "shots", "policy", "trajectories")
 """Inputs of an evaluation that it makes if they are missing."""
 SCORED_ITEMS = "Scores of every benchmark item that a source holds, and of clean items beside them, for the audit."
+PREFERRED = "Log-probabilities of held-out pairs and the accuracy of the implicit rewards, beside that of the start."
 AUDITED = Invariant("audit_present", "the audit covers every task of the suite and has a verdict", audit_violations)
 
 SPECIALS = Invariant(
@@ -96,7 +106,8 @@ def run_assets(run: Run) -> list[dg.AssetsDefinition | dg.AssetSpec]:
 def run_templates(run: Run) -> tuple[AssetTemplate, ...]:
     """Return the checkpoints of a run, and what is made of each."""
     templates = (checkpoints, hf_models, export_canaries, eval_results, scored_items, audits)
-    return tuple(template(run) for template in templates)
+    preferring = () if run.evaluation.pairs is None else (held_out_pairs,)
+    return tuple(template(run) for template in (*templates, *preferring))
 
 
 def training_key(run: Run) -> dg.AssetKey:
@@ -205,6 +216,11 @@ def hf_models(run: Run) -> AssetTemplate:
 def export_canaries(run: Run) -> AssetTemplate:
     """Return what the export of one saved step writes."""
     return replace(_step_template(run, export_canary, CANARY, {"jax", "huggingface"}, SPECIALS), advisories=(TERMINATES,))
+
+
+def held_out_pairs(run: Run) -> AssetTemplate:
+    """Scores of the held-out pairs at one saved step."""
+    return _step_template(run, preference_scores, PREFERRED, {"jax", "parquet"}, ROWS)
 
 
 def scored_items(run: Run) -> AssetTemplate:

@@ -24,7 +24,7 @@ from datakit.quality.scores import SCORES, ScoresConfig
 from datakit.quality.verdicts import QUALITY, quality_config
 from datakit.sources.raw import RAW
 from datakit.tokens.cache import TOKEN_CACHE, TokenCacheConfig
-from datakit.tokens.formats import Chat
+from datakit.tokens.formats import Chat, Preferences
 from datakit.tokens.tokenizer import TOKENIZER, TokenizerConfig
 from evals.items.suites import SUITE
 from lineage.build.plan import Node
@@ -229,13 +229,21 @@ def tokenizer(of: Tokens, at: Placement = CANONICAL) -> Node:
     if isinstance(of.tokenizer, PublishedModel):
         return model_tokenizer(of.tokenizer)
     config = TokenizerConfig(vocab_size=of.tokenizer.vocab_size, special_tokens=of.tokenizer.special_tokens)
-    return Node(*at.of_all("tokenizer", of.tokenizer.name), TOKENIZER, config, {"corpora": corpora(of.corpus, at)})
+    return Node(
+        *at.of_all("tokenizer", of.tokenizer.name),
+        TOKENIZER,
+        config,
+        {"corpora": corpora(of.tokenizer.corpus or of.corpus, at)},
+    )
 
 
 @cache
 def token_cache(of: Tokens, source: str, at: Placement = CANONICAL) -> Node:
-    """Token shards of one source's train split."""
+    """Token shards of one source's train split; of pairs, whose rows the template frames, under `preferences/`."""
     inputs = {"corpus": corpus(of.corpus, source, at), "tokenizer": tokenizer(of, at)}
+    if isinstance(of.format, Preferences):
+        config = TokenCacheConfig(component=source, format=of.format, eos=None)
+        return Node(*at.of_source("preferences", of.name, source=source), TOKEN_CACHE, config, inputs)
     place = at.of_source("token_cache", of.name, source=source)
     return Node(*place, TOKEN_CACHE, TokenCacheConfig(component=source, format=of.format), inputs)
 

@@ -23,7 +23,10 @@ from recipes.models import PublishedModel, imported, model_tokenizer
 from recipes.policies import EVAL_SEED, policy_config
 from recipes.records.placement import TrialOf
 from recipes.records.run import Run
+from recipes.records.tokens import Tokens
 from trainer.hf.export import HF_MODEL, HfExportConfig
+from trainer.spec.objectives import Dpo
+from trainer.spec.pair_stage import PAIR_SCORES, REFERENCE, PairScoresConfig
 from trainer.spec.settings import mesh_argument
 from trainer.spec.stage import CHECKPOINT, TRIAL, CheckpointConfig, step_partition
 from trainer.spec.target import FORECAST
@@ -38,6 +41,8 @@ def checkpoint(run: Run, step: int) -> Node:
     inputs = {"mixture": mixture(run)}
     if (first := start(run)) is not None:
         inputs["start"] = first
+    if isinstance(run.spec.objective, Dpo):
+        inputs[REFERENCE] = reference(run, run.tokens)
     if run.forecast is not None:
         inputs[FORECAST] = run.forecast.node(run)
     config = CheckpointConfig(run=run.spec, step=step)
@@ -57,6 +62,35 @@ def start(run: Run) -> Node | None:
     if isinstance(run.start, PublishedModel):
         return imported(run.start)
     return None if run.start is None else checkpoint(run.start.run, run.start.step)
+
+
+@cache
+def reference(run: Run, pairs: Tokens) -> Node:
+    """Log-probabilities of pairs under the checkpoint that a run starts from; every run from there shares them."""
+    first = start(run)
+    if first is None:
+        raise ValueError(f"run {run.name} has no start, which is the reference of its pairs; give it one")
+    name = "-".join((*first.key, *(() if first.partition is None else (first.partition,))))
+    place = run.place.data.of_all("preferences", pairs.name, "reference", name)
+    return Node(
+        *place, PAIR_SCORES, PairScoresConfig(run.spec.compute), _pair_inputs(run, pairs, first), run.evaluation.hardware
+    )
+
+
+@cache
+def preference_scores(run: Run, step: int) -> Node:
+    """Log-probabilities of held-out pairs at a step, and the accuracy of the implicit rewards."""
+    pairs = run.evaluation.pairs
+    if pairs is None:
+        raise ValueError(f"run {run.name} has no held-out pairs; set evaluation.pairs")
+    inputs = _pair_inputs(run, pairs, checkpoint(run, step)) | {REFERENCE: reference(run, pairs)}
+    place = run.place.of_run(run.name, "preferences", partition=step_partition(step))
+    return Node(*place, PAIR_SCORES, PairScoresConfig(run.spec.compute), inputs, run.evaluation.hardware)
+
+
+def _pair_inputs(run: Run, pairs: Tokens, of: Node) -> dict[str, Node | tuple[Node, ...]]:
+    caches = tuple(data.token_cache(pairs, source, run.place.data) for source in pairs.sources)
+    return {"caches": caches, "checkpoint": of}
 
 
 @cache

@@ -26,6 +26,7 @@ from recipes.own_recipes import OwnRecipes, load_own, own_folder
 from recipes.sources_benchmarks import hub_benchmark_sources
 from recipes.sources_dolma import dolma_sources, dolmino_sources
 from recipes.sources_math_code import code_sources, math_sources
+from recipes.sources_studies import study_sources
 from recipes.sources_text import abstract_sources, instruction_sources, markdown_sources, perplexity_sources
 from recipes.sources_web import web_sources
 
@@ -37,7 +38,7 @@ ITEM_GLOBS = ("data/eval_items/*.jsonl", "data/eval_items/*.jsonl.gz")
 @cache
 def catalogue() -> Mapping[str, Source]:
     """Every source by name."""
-    sources = (*small_sources(), *remote_sources(), *own_recipes().sources)
+    sources = (*small_sources(), *study_sources(), *remote_sources(), *own_recipes().sources)
     by_name = {source.name: source for source in sources}
     if len(by_name) < len(sources):
         names = sorted(source.name for source in sources)
@@ -48,7 +49,7 @@ def catalogue() -> Mapping[str, Source]:
 @cache
 def own_recipes() -> OwnRecipes:
     """The lab's own recipe files. A source there has another name than those of this catalogue."""
-    return load_own(own_folder(), {source.name for source in (*small_sources(), *remote_sources())})
+    return load_own(own_folder(), {source.name for source in (*small_sources(), *study_sources(), *remote_sources())})
 
 
 def source_config(name: str) -> Source:

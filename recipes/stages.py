@@ -44,6 +44,7 @@ from science.forecasts.table import TABLE
 from science.forecasts.verdict import VERDICT
 from trainer.hf.export import HF_MODEL
 from trainer.hf.import_model import HF_IMPORT
+from trainer.spec.pair_stage import PAIR_SCORES
 from trainer.spec.stage import CHECKPOINT, TRIAL
 
 
@@ -73,6 +74,7 @@ def stages() -> Mapping[str, Stage]:
         MIXTURE,
         CHECKPOINT,
         TRIAL,
+        PAIR_SCORES,
         TRIAL_RESULT,
         HF_MODEL,
         POLICY,

@@ -17,11 +17,12 @@ from lineage.artifact.store import Artifact
 from lineage.jobs.child_processes import HUGE_PAGES
 from lineage.jobs.job import job_folder
 from trainer.determinism import ask
-from trainer.pair_scores import PAIR_SCORES, score_pairs
+from trainer.pair_scores import score_pairs
 from trainer.processes import INDEX, NotMetError, join
 from trainer.progress import shown
 from trainer.running import running_of
 from trainer.signals import LEFT, PreemptedError, Stop
+from trainer.spec.pair_stage import PAIR_SCORES
 from trainer.spec.stage import TRIAL
 from trainer.spec_file import open_job
 from trainer.train import train

@@ -19,10 +19,9 @@ from trainer.loader import Place, batch_of, whole
 from trainer.preferences import Pairs
 from trainer.spec.config import RunSpec
 from trainer.spec.objectives import Dpo
+from trainer.spec.pair_stage import REFERENCE
 from trainer.tokenizer_check import tokenizer_of
 
-REFERENCE = "reference"
-"""Name of the job input."""
 FACTS = "pair_scores"
 FILE = "pairs.parquet"
 

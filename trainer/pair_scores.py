@@ -6,7 +6,6 @@ well the checkpoint prefers the chosen sides: the accuracy of its implicit rewar
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import equinox as eqx
 import jax
@@ -21,13 +20,13 @@ from lineage.jobs.job import Job
 from lineage.order.history import MIXTURE, is_imported
 from lineage.order.token_cache import TokenCache
 from lineage.shards.measure import measuring
-from lineage.stage import Stage
 from trainer.checkpoint import read_model, read_model_config
 from trainer.model.build import model_shapes
 from trainer.model.protocol import LanguageModel
-from trainer.pair_data import FACTS, FILE, REFERENCE
+from trainer.pair_data import FACTS, FILE
 from trainer.preferences import accuracy, side_lengths, side_log_probs
 from trainer.spec.compute import Compute, ComputeConfig
+from trainer.spec.pair_stage import REFERENCE, PairScoresConfig
 from trainer.tokenizer_check import tokenizer_of
 
 log = logging.getLogger("trainer")
@@ -41,22 +40,6 @@ SCHEMA = {
     "chosen_tokens": pl.Int32,
     "rejected_tokens": pl.Int32,
 }
-
-
-@dataclass(frozen=True)
-class PairScoresConfig:
-    """How the log-probabilities are computed: as the runs that use them compute theirs."""
-
-    compute: ComputeConfig = field(default_factory=ComputeConfig)
-
-
-PAIR_SCORES = Stage(
-    "trainer.pair_scores",
-    "1",
-    job="trainer",
-    config=PairScoresConfig,
-    description="Log-probabilities of the chosen and the rejected side of every pair under one checkpoint.",
-)
 
 
 def score_pairs(job: Job) -> Artifact:

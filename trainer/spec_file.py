@@ -20,9 +20,9 @@ from lineage.jobs.job import Job, read_job
 from lineage.strangers import json_object, naming
 from lineage.trust.fingerprint import stage_code
 from lineage.trust.gate import check_launch, utc_today
-from trainer.pair_data import REFERENCE
 from trainer.spec.config import RunSpec
 from trainer.spec.objectives import Dpo
+from trainer.spec.pair_stage import REFERENCE
 from trainer.spec.stage import CHECKPOINT, CheckpointConfig, step_partition
 
 

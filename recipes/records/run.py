@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from datakit.tokens.formats import Preferences
 from lineage.build.plan import Node
 from lineage.order.batches import BatchSchedule
 from recipes.hardware import alternatives
@@ -13,6 +14,7 @@ from recipes.records.placement import CANONICAL, Placement
 from recipes.records.tokens import Mix, Tokens
 from recipes.suites import Suite
 from trainer.spec.config import RunSpec
+from trainer.spec.objectives import Dpo
 from trainer.spec.settings import RuntimeOptions
 
 
@@ -26,6 +28,9 @@ class Evaluation:
 
     hardware: tuple[str, ...] = ("cpu",)
     """One host, in order of preference; no part of any identity."""
+
+    pairs: Tokens | None = None
+    """Held-out preference pairs, for a run of the objective `dpo`."""
 
     def __post_init__(self) -> None:
         if not self.suites:
@@ -107,6 +112,7 @@ class Run:
                 f"run {self.name}: start is {self._start_name()}, spec.start is {self.spec.start!r}; give both, or neither for "
                 "fresh parameters"
             )
+        self._check_preferences()
         before = self.start.run if isinstance(self.start, AtStep) else None
         if self.continues and (before is None or before.spec.seq_len != self.spec.seq_len):
             raise ValueError(
@@ -130,6 +136,19 @@ class Run:
                 f"run {self.name}: evaluation.suites has {', '.join(strange)}, of which corpus {self.corpus.name} is not "
                 f"cleaned; add them to decontamination {self.decontamination.name} under another name"
             )
+
+    def _check_preferences(self) -> None:
+        prefers = isinstance(self.spec.objective, Dpo)
+        for tokens in (self.tokens, self.evaluation.pairs):
+            if tokens is None:
+                continue
+            sides = 2 * tokens.format.side_tokens if isinstance(tokens.format, Preferences) else None
+            if sides != (self.spec.seq_len if prefers else None):
+                raise ValueError(
+                    f"run {self.name}: objective is {self.spec.objective.kind!r} with seq_len {self.spec.seq_len}, tokens "
+                    f"{tokens.name} have the format {tokens.format.kind!r} with rows of {sides}; dpo reads the format "
+                    "'preferences' with side_tokens of half seq_len, and no other objective does"
+                )
 
     @property
     def name(self) -> str:

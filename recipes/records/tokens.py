@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from datakit.tokens.formats import PLAIN, Chat, Prebuilt, TokenFormat
+from datakit.tokens.formats import PLAIN, Chat, Prebuilt, Preferences, TokenFormat
 from datakit.tokens.tokenizer import END_OF_TEXT
 from lineage.order.mixture import StepPhase
 from lineage.order.packing import Packing
@@ -22,6 +22,9 @@ class TrainedTokenizer:
     special_tokens: tuple[str, ...] = (END_OF_TEXT,)
     """Special tokens, with a chat template's roles and end of turn."""
 
+    corpus: Corpus | None = None
+    """What it is trained on; None: the corpus of its tokens. Tokens that share a tokenizer name one corpus."""
+
 
 @dataclass(frozen=True)
 class Tokens:
@@ -36,7 +39,7 @@ class Tokens:
     """How documents become tokens."""
 
     def __post_init__(self) -> None:
-        if self.corpus.filters.cut_paragraphs and isinstance(self.format, Chat | Prebuilt):
+        if self.corpus.filters.cut_paragraphs and isinstance(self.format, Chat | Prebuilt | Preferences):
             raise ValueError(
                 f"tokens {self.name}: the filters of corpus {self.corpus.name} cut paragraphs out of texts, and format "
                 f"{self.format.kind!r} makes tokens of what lies beside them, which would stay whole; set "
@@ -56,7 +59,8 @@ class Tokens:
         """Return the tokens of the narrowed corpus; a trained tokenizer is trained on that corpus."""
         tokenizer = self.tokenizer
         if isinstance(tokenizer, TrainedTokenizer):
-            tokenizer = replace(tokenizer, name=by.name(tokenizer.name))
+            corpus = None if tokenizer.corpus is None else tokenizer.corpus.narrowed(by)
+            tokenizer = replace(tokenizer, name=by.name(tokenizer.name), corpus=corpus)
         return replace(self, name=by.name(self.name), corpus=self.corpus.narrowed(by), tokenizer=tokenizer)
 
 

@@ -22,12 +22,13 @@ from lineage.writing.writer import Writer
 from trainer.checkpoint import read_model, read_model_config
 from trainer.model.build import model_shapes
 from trainer.pair_data import FILE, Reference, pairs_of
-from trainer.pair_scores import PAIR_SCORES, PairScoresConfig, batches, score_pairs, side_log_probs_of
+from trainer.pair_scores import batches, score_pairs, side_log_probs_of
 from trainer.running import Running
 from trainer.saving import saved_before
 from trainer.signals import PreemptedError, Stop
 from trainer.spec.config import RunSpec, WarmStart
 from trainer.spec.objectives import Dpo, NextToken
+from trainer.spec.pair_stage import PAIR_SCORES, PairScoresConfig
 from trainer.spec.schedules import WarmupStableDecay
 from trainer.spec.stage import CHECKPOINT, CheckpointConfig, step_partition
 from trainer.train import train

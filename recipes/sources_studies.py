@@ -1,0 +1,28 @@
+"""Files in this repository that single studies read. Each is a partition of the graph only if a run uses it."""
+
+from datakit.sources.raw import repository_listing
+from datakit.sources.source import Records, RepositoryFiles, Source
+
+SOLVED, PAIRS, HELD_OUT = "addition_solved", "addition_pairs", "addition_pairs_heldout"
+
+
+def study_sources() -> tuple[Source, ...]:
+    """Sums of two numbers of two digits (`benchmarks/post_training/make_addition.py`), solved and as preference pairs."""
+    pairs = Records("jsonl", text="chosen", form="preferences", rejected="rejected", prompt="prompt")
+    return (
+        _addition(SOLVED, "data/addition/solved.jsonl.gz", Records("jsonl", text="messages", form="messages")),
+        _addition(PAIRS, "data/addition/pairs.jsonl.gz", pairs),
+        _addition(HELD_OUT, "data/addition/pairs_heldout.jsonl.gz", pairs),
+    )
+
+
+def _addition(name: str, path: str, format: Records) -> Source:
+    return Source(
+        name=name,
+        loader=RepositoryFiles((path,), repository_listing((path,))),
+        format=format,
+        domain="chat",
+        licence="CC0-1.0",
+        terms="made by this repository",
+        mixture_weight=1.0,
+    )
