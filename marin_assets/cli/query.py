@@ -2,6 +2,7 @@
 
 import datetime
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from lineage.artifact.store import Store
 from marin_assets.cli.console import print_table
 from marin_assets.cli.options import AS_JSON, ROOT
 from marin_assets.cli.show_lineage import stores_of
@@ -50,13 +52,17 @@ def query(
 
 def ledger_of(root: str | None, *, with_dagster: bool = False) -> Ledger:
     """Return the ledger of a root, or of both stores of the lab."""
-    today = datetime.datetime.now(datetime.UTC).date()
     known = None
     if with_dagster:
         from marin_assets.ledger_dagster import tables_of_instance
 
         known = tables_of_instance()
-    return open_ledger(stores_of(root), price_table(), today, known)
+    return ledger_of_stores(stores_of(root), known)
+
+
+def ledger_of_stores(stores: Sequence[Store], known: Mapping[str, pl.DataFrame] | None = None) -> Ledger:
+    """Return the ledger of stores as of today; `known`: tables of Dagster's database."""
+    return open_ledger(stores, price_table(), datetime.datetime.now(datetime.UTC).date(), known)
 
 
 def print_questions(console: Console) -> None:
