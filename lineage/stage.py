@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAliasType
 
+from lineage.project import PREFIX
+
 type RequiredAncestors = Mapping[str, str]
 """Stage -> stage: every ancestor made by the first must itself have an ancestor made by the second."""
 
@@ -44,7 +46,7 @@ class Stage:
     @property
     def module(self) -> str:
         """The module that defines the stage's code; `lineage.trust.fingerprint` follows its imports."""
-        return self.run.__module__ if self.run is not None else f"{self.job}.__main__"
+        return self.run.__module__ if self.run is not None else f"{PREFIX}{self.job}.__main__"
 
     @property
     def config_type(self) -> type | TypeAliasType:

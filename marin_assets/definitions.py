@@ -30,6 +30,7 @@ from marin_assets.transparency import transparency_log_asset
 from marin_assets.weekly import weekly_report_asset
 from recipes import data
 from recipes.canary import bands
+from recipes.daily import daily_ferry
 from recipes.ferry import Ferry
 from recipes.gaps import gap_node
 from recipes.histories.declared import declared_histories
@@ -37,7 +38,6 @@ from recipes.lab import Broken, Declarations, declarations
 from recipes.models import PublishedModel
 from recipes.records.run import Run
 from recipes.runs import policy
-from recipes.smoke import smoke_ferry
 from recipes.study import Sweep
 from resources.executor import one_here_many_apart
 from resources.lab import LabResource, lab_from_environment
@@ -189,7 +189,7 @@ def results_of(templates: Sequence[AssetTemplate]) -> list[dg.AssetKey]:
 
 def declared_defs(lab: LabOrResource) -> dg.Definitions:
     """Assemble all that the lab declares today, over a lab."""
-    return build_defs(lab, ferry=smoke_ferry(), declared=declarations())
+    return build_defs(lab, ferry=daily_ferry(), declared=declarations())
 
 
 def declared_templates() -> Iterator[AssetTemplate]:
@@ -197,7 +197,7 @@ def declared_templates() -> Iterator[AssetTemplate]:
     table, _ = tabled(declarations())
     yield from table
     yield from (canary_training(band) for band in bands())
-    yield from ferry_assets(smoke_ferry())
+    yield from ferry_assets(daily_ferry())
 
 
 defs = declared_defs(lab_from_environment())

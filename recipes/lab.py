@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from types import MappingProxyType
 
+from lineage.project import PREFIX
 from recipes import studies
 from recipes.gaps import Gap
 from recipes.records.data import Corpus
@@ -72,8 +73,11 @@ class Declarations:
 
 @cache
 def declarations() -> Declarations:
-    """Return the declarations of `recipes/studies/` and of the lab's own recipe files, and log each mistake."""
-    names = sorted(module.name for module in pkgutil.iter_modules(studies.__path__))
+    """Return the declarations of `recipes/studies/` and of the lab's own recipe files, and log each mistake.
+
+    A lab that runs the wheel has its own alone.
+    """
+    names = [] if PREFIX else sorted(module.name for module in pkgutil.iter_modules(studies.__path__))
     shared = {name: lambda name=name: importlib.import_module(f"{studies.__name__}.{name}").study() for name in names}
     return load(shared | dict(own_recipes().studies))
 

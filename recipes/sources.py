@@ -22,7 +22,7 @@ from datakit.sources.source import (
     Unverified,
     WheelPin,
 )
-from recipes.own_recipes import OwnRecipes, load_own, own_folder
+from recipes.own_recipes import OwnRecipes, load_own, own_files
 from recipes.sources_benchmarks import hub_benchmark_sources
 from recipes.sources_dolma import dolma_sources, dolmino_sources
 from recipes.sources_math_code import code_sources, math_sources
@@ -49,7 +49,7 @@ def catalogue() -> Mapping[str, Source]:
 @cache
 def own_recipes() -> OwnRecipes:
     """The lab's own recipe files. A source there has another name than those of this catalogue."""
-    return load_own(own_folder(), {source.name for source in (*small_sources(), *study_sources(), *remote_sources())})
+    return load_own(own_files(), {source.name for source in (*small_sources(), *study_sources(), *remote_sources())})
 
 
 def source_config(name: str) -> Source:

@@ -1,11 +1,10 @@
 """Where the lab's two stores are; no Dagster, so a command that only reads storage starts at once."""
 
 import os
-from pathlib import Path
 
 from lineage.artifact.store import Store
+from lineage.project import lab_folder
 
-REPOSITORY = Path(__file__).resolve().parent.parent
 DEFAULT_ROOT = ".marin"
 FERRY_TTL_DAYS = 7
 
@@ -13,12 +12,12 @@ FERRY_TTL_DAYS = 7
 def lab_stores(root: str, scratch: str = "") -> tuple[Store, Store]:
     """Return the canonical store and the ferries' store, which expires, below a root folder or URL.
 
-    A relative folder is relative to the repository's root. `scratch` is a local folder for downloads and working copies. By
+    A relative folder is relative to the folder of the lab. `scratch` is a local folder for downloads and working copies. By
     default it is on the file system of a local root, or below the system's temporary folder for a URL.
     """
     base = root
     if "://" not in root:
-        base = str((REPOSITORY / root).resolve())
+        base = str((lab_folder() / root).resolve())
         scratch = scratch or f"{base}/work"
     folder = scratch or None  # both stores share one, so nothing is downloaded twice
     return Store(f"{base}/artifacts", folder), Store(f"{base}/ttl-{FERRY_TTL_DAYS}d", folder)

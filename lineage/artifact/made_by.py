@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from lineage.artifact.packages import commit_of
+from lineage.project import CODE, COMMIT_FILE, PREFIX
 
 UNKNOWN = "unknown"
 """The value of each field in a manifest that was written before 2026-11-24, and where the system does not tell."""
@@ -28,9 +29,10 @@ class MadeBy:
 def this_process() -> MadeBy:
     """Return the user, the host and the commit of this process.
 
-    The commit comes from the environment (`lineage.artifact.packages.COMMIT`, as the image sets it), else from git.
+    The commit comes from the environment (`lineage.artifact.packages.COMMIT`, as the image sets it), from the wheel, or from
+    git.
     """
-    commit = next(iter(commit_of(os.environ).values()), None) or _checked_out(Path(__file__).resolve().parents[2])
+    commit = next(iter(commit_of(os.environ).values()), None) or (_of_the_wheel() if PREFIX else _checked_out(CODE))
     return MadeBy(_user(), socket.gethostname() or UNKNOWN, commit)
 
 
@@ -39,6 +41,12 @@ def _user() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # a pod runs under a number that has no name, and without LOGNAME or USER
         return f"uid {os.getuid()}"
+
+
+@cache
+def _of_the_wheel() -> str:
+    """The commit that the wheel was built from; git would answer for the repository that the environment lies in."""
+    return (CODE / COMMIT_FILE).read_text().strip()
 
 
 @cache

@@ -10,6 +10,7 @@ from lineage.artifact.store import Artifact
 from lineage.build.fan_out import FanOut, run_map, together
 from lineage.build.incomplete import clear_incomplete, leave_out, read_incomplete, record_incomplete
 from lineage.jobs.job import Job, LaunchRecord, Listener, job_folder, write_job
+from lineage.project import PREFIX
 from lineage.shards.failures import IncompleteError, ShardFailure
 from lineage.stage import Stage
 from lineage.trust.evidence import drift_of
@@ -69,7 +70,9 @@ def _by_runners(
 
 def shard_command(module: str, job: Job, shard: str) -> str:
     """Return a command that runs one shard of a stage in the foreground, and write its job file."""
-    return shlex.join([sys.executable, "-m", "lineage.build.shard_runner", module, str(write_shard_job(job)), "--only", shard])
+    return shlex.join(
+        [sys.executable, "-m", f"{PREFIX}lineage.build.shard_runner", module, str(write_shard_job(job)), "--only", shard]
+    )
 
 
 def write_shard_job(job: Job) -> Path:

@@ -8,10 +8,10 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 from lineage.jobs.job import Attempt, JobFailedError, LaunchRecord, LaunchRequest
 from lineage.messages import ASKED
+from lineage.project import IMPORT_ROOT, PREFIX, lab_folder
 
 LOG_TAIL_LINES = 30
 INDEX = "JOB_COMPLETION_INDEX"
@@ -23,12 +23,12 @@ pairs, with bit-equal parameters (`benchmarks/huge_pages.py`, 2026-11-21)."""
 
 
 def run_subprocess(launch: LaunchRequest) -> LaunchRecord:
-    """Run `python -m module job.json` from the repository's root, once for each index, with output to stderr and the log.
+    """Run `python -m module job.json` from the folder of the lab, once for each index, with output to stderr and the log.
 
     It runs on this machine's hardware; the hardware that a recipe names is for launchers that can choose.
     """
     launch.log_path.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", launch.module, *launch.arguments, str(launch.job_path)]
+    command = [sys.executable, "-m", f"{PREFIX}{launch.module}", *launch.arguments, str(launch.job_path)]
     started = time.monotonic()
     with launch.log_path.open("a") as log_file, _children(command, launch.indices) as children:
         for line in _lines(children, launch):
@@ -53,8 +53,8 @@ def _how_it_ended(status: int) -> str:
 @contextmanager
 def _children(command: Sequence[str], indices: int) -> Iterator[list[subprocess.Popen[str]]]:
     """Yield the processes. At the end of the block they have ended; by SIGTERM if the block ends early."""
-    root = Path(__file__).resolve().parents[2]
-    path = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
+    root = lab_folder()
+    path = os.pathsep.join(filter(None, (str(IMPORT_ROOT), os.environ.get("PYTHONPATH"))))
     base = {**HUGE_PAGES, **ASKED, **os.environ, "PYTHONPATH": path}
     children: list[subprocess.Popen[str]] = []
     try:

@@ -26,7 +26,7 @@ from pathlib import Path
 from lineage.shards.measure import read_proc, rss_bytes
 from lineage.shards.oom_kills import oom_kills, oom_record
 
-BOOT = "import sys; from lineage.shards.workers import serve; serve(*map(int, sys.argv[1:]))"
+BOOT = f"import sys; from {__name__} import serve; serve(*map(int, sys.argv[1:]))"
 KEPT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": f"{32 << 20}", "MALLOC_TRIM_THRESHOLD_": f"{64 << 20}"}
 """For workers: glibc keeps up to 64 MiB of freed memory for the next arrays. By its default rule (twice the largest freed
 block) it returned them to the system and took them back at every batch of a scan: 490,000 page faults in 26 shards of

@@ -8,7 +8,7 @@ The variable `MARIN_SIGNING_KEY` says with what a process signs:
   securesystemslib; the variable `MARIN_SIGNING_PUBLIC_KEY` is the PEM file of its public half;
 - `off`: nothing is signed.
 
-The key folder is `.marin/keys` of this checkout, or `MARIN_KEYS`.
+The key folder is `.marin/keys` of the lab, or `MARIN_KEYS`.
 """
 
 import base64
@@ -35,6 +35,8 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
     load_pem_public_key,
 )
+
+from lineage.project import lab_folder
 
 log = logging.getLogger(__name__)
 
@@ -184,8 +186,8 @@ def local_key(folder: Path) -> LocalKey:
 
 
 def key_folder(environment: Mapping[str, str]) -> Path:
-    """Return the folder of the local key: `MARIN_KEYS`, or `.marin/keys` of this checkout."""
-    return Path(environment.get(KEY_FOLDER) or Path(__file__).resolve().parents[2] / ".marin" / "keys")
+    """Return the folder of the local key: `MARIN_KEYS`, or `.marin/keys` of the lab."""
+    return Path(environment.get(KEY_FOLDER) or lab_folder() / ".marin" / "keys")
 
 
 def signer_from(environment: Mapping[str, str]) -> Signer | None:

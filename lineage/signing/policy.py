@@ -22,6 +22,7 @@ from typing import Any, Literal, get_args
 
 import yaml
 
+from lineage.project import lab_folder
 from lineage.signing.envelope import Envelope
 from lineage.signing.keys import LOCAL_KEY, SIGNING_KEY, LocalKey, PublicKey, key_folder
 
@@ -107,12 +108,12 @@ def read_policy(path: Path) -> Policy:
 
 
 def policy_from(environment: Mapping[str, str] = os.environ) -> Policy:
-    """Return the policy of this process: of the file that `MARIN_POLICY` names, of `lab.yaml` in this checkout, or the default.
+    """Return the policy of this process: of the file that `MARIN_POLICY` names, of `lab.yaml` in the lab, or the default.
 
     Raises: ValueError for a file that is named and absent, or that says what is not allowed.
     """
     named = environment.get(POLICY, "")
-    path = Path(named) if named else Path(__file__).resolve().parents[2] / POLICY_FILE
+    path = Path(named) if named else lab_folder() / POLICY_FILE
     if path.is_file():
         return read_policy(path)
     if named:

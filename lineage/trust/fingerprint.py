@@ -17,10 +17,11 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 from lineage.artifact.packages import distribution_of, installed_versions
+from lineage.project import CODE, PREFIX
 from lineage.storage.digests import DIGEST_CHARS, file_digest, identity_digest
 from lineage.trust.code_files import IMPORTERS, called_modules, matching_files, matching_modules, named_files, texts_at_the_top
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = CODE
 PROJECT_PACKAGES = frozenset(
     {
         "lineage",
@@ -37,6 +38,8 @@ PROJECT_PACKAGES = frozenset(
         "scenarios",
         "standards",
         "post_training",
+        "science",
+        "operations",
     }
 )
 QUIET: Mapping[str, str] = {
@@ -48,6 +51,7 @@ QUIET: Mapping[str, str] = {
     "lineage.artifact.verified": "refuses bytes that changed",
     "lineage.jobs.regions": "refuses reads from far away",
     "lineage.signing": "signs what is committed",
+    "lineage.project": "says where the code lies",
     "lineage.messages": "tells how far work is",
     "lineage.progress": "draws how far work is",
     "lineage.shards.measure": "measures seconds and memory",
@@ -86,8 +90,9 @@ class Code:
 
 
 def stage_code(module_name: str) -> Code:
-    """Return the code of a stage by its module name (`Stage.module`), in this checkout and this Python.
+    """Return the code of a stage by its module name (`Stage.module`), in this checkout or wheel and this Python.
 
+    Names of modules count as in a checkout, so the wheel of a commit has the same fingerprints.
     Files are read once in a process, like Python's imports.
     """
     return Code(code_fingerprint(module_name), installed_versions(imported_distributions(module_name)))
@@ -164,7 +169,7 @@ def code_closure(module_name: str) -> Closure:
     """
     files: dict[str, Path] = {}
     constants: dict[str, str] = {}
-    pending = [module_name, *([WRITING] if _module_path(WRITING) is not None else [])]
+    pending = [module_name.removeprefix(PREFIX), *([WRITING] if _module_path(WRITING) is not None else [])]
     while pending:
         name = pending.pop()
         if name in files:
@@ -233,9 +238,9 @@ def _facts(path: Path) -> _Facts:
 def _imports(nodes: list[ast.AST], known: Mapping[str, str]) -> Iterator[tuple[int, str, str]]:
     for node in nodes:
         if isinstance(node, ast.Import):
-            yield from ((0, alias.name, "") for alias in node.names)
+            yield from ((0, alias.name.removeprefix(PREFIX), "") for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            yield from ((node.level, node.module or "", alias.name) for alias in node.names)
+            yield from ((node.level, (node.module or "").removeprefix(PREFIX), alias.name) for alias in node.names)
     for called in called_modules(nodes, known):
         yield from ((0, name, "") for name in matching_modules(called, REPOSITORY))
 
@@ -370,9 +375,10 @@ def _normalize_imports(body: list[ast.stmt]) -> None:
 def _one_import(statement: ast.Import | ast.ImportFrom, alias: ast.alias) -> tuple[str, ast.stmt]:
     """What it is sorted by, and the import of one name alone."""
     if isinstance(statement, ast.Import):
-        one, dots, module, imported = ast.Import([alias]), 0, alias.name, ""
+        one, dots, module, imported = ast.Import([alias]), 0, alias.name.removeprefix(PREFIX), ""
     else:
-        one, dots, module = ast.ImportFrom(statement.module, [alias], statement.level), statement.level, statement.module or ""
+        one, dots = ast.ImportFrom(statement.module, [alias], statement.level), statement.level
+        module = (statement.module or "").removeprefix(PREFIX)
         imported = alias.name
     if not dots and not _is_ours(module):
         return ast.dump(one), one

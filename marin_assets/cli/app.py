@@ -1,12 +1,13 @@
 """The console script `marin`: reads the command's name, imports its module (`table.py` says which), and reports errors.
 
 No command's module is imported for help, completion of names, or another command: Dagster and JAX cost seconds. Worker
-processes import this file again as their main module, so it imports no package of ours but the table.
+processes import this file again as their main module, so it imports little of ours.
 """
 
 import difflib
 import importlib
 import logging
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from typer._click.exceptions import ClickException, NoArgsIsHelpError
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from lineage.project import LAB, PREFIX, lab_folder
 from marin_assets.cli.errors import report
 from marin_assets.cli.table import COMMANDS, GROUPS, Group
 
@@ -39,7 +41,7 @@ class LazyGroup(TyperGroup):
         if cmd_name not in COMMANDS:
             return None
         module, _, attribute = COMMANDS[cmd_name].place.partition(":")
-        command = getattr(importlib.import_module(f"marin_assets.cli.{module}"), attribute)
+        command = getattr(importlib.import_module(f"{__package__}.{module}"), attribute)
         if not isinstance(command, typer.Typer):
             single = typer.Typer(add_completion=False, context_settings=HELP_OPTIONS)
             single.command(cmd_name)(command)
@@ -127,8 +129,11 @@ app = typer.Typer(cls=LazyGroup, no_args_is_help=True, context_settings=HELP_OPT
 @app.callback()
 def set_up_logging() -> None:
     """An open language-model lab as one Dagster asset graph."""
+    if PREFIX:  # `./marin` of a checkout names the folder; jobs and daemons, which run elsewhere, inherit it here
+        os.environ.setdefault(LAB, str(lab_folder()))
+        os.environ.setdefault("DAGSTER_HOME", str(lab_folder()))
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
-    for package in TOLD:
+    for package in (*TOLD, *(f"{PREFIX}{name}" for name in TOLD)):  # some modules log under the name of their package
         logging.getLogger(package).setLevel(logging.INFO)
     warnings.filterwarnings("ignore", message=".*is currently in beta")  # of Dagster, named in docs/dependencies.md
 

@@ -23,7 +23,7 @@ from marin_assets.outcomes import classify
 from partitions.axes import DAY_FORMAT, FIRST_DAY
 from recipes import ferry as recipe
 from recipes.canary import bands
-from recipes.smoke import smoke_ferry
+from recipes.daily import daily_ferry
 from resources.dagster_private import keep_engines
 from resources.lab import Lab, LabResource, lab_from_environment
 
@@ -44,7 +44,7 @@ def ferry(
     passed = ferry_direct(lab, day) if direct else run_job(resource, "smoke_ferry", day)
     seconds = time.perf_counter() - started
     if as_json:
-        report = resolve(lab.ferry_store, recipe.report(recipe.rostered_run(smoke_ferry(), lab.ferry_store, day)))
+        report = resolve(lab.ferry_store, recipe.report(recipe.rostered_run(daily_ferry(), lab.ferry_store, day)))
         print_json({"day": day, "passed": passed, "seconds": round(seconds, 1), "report": report.uri})
     else:
         print_ferry(lab.ferry_store, day, before, seconds, Console())
@@ -84,7 +84,7 @@ def day_of(text: str | None) -> str:
 
 def ferry_direct(lab: Lab, day: str) -> bool:
     """Build the same nodes by the same functions without Dagster: the other side of the overhead benchmark."""
-    ferry = smoke_ferry()
+    ferry = daily_ferry()
     reachable = registry_reachable(recipe.pins(ferry), lab.ferry_store.downloads)
     lab.build(lab.ferry_store, recipe.roster(ferry, day, reachable=reachable))
     for node in recipe.nodes(recipe.rostered_run(ferry, lab.ferry_store, day)):
@@ -115,8 +115,8 @@ def run_job(resource: LabResource, job: str, partition: str) -> bool:
 
 def print_ferry(store: Store, day: str, before: set[str], seconds: float, console: Console) -> None:
     """Print stages, loss, scores, verdict, and where everything is."""
-    roster = resolve(store, recipe.existing_roster(smoke_ferry(), store, day)).manifest.extra["roster"]
-    run = recipe.rostered_run(smoke_ferry(), store, day)
+    roster = resolve(store, recipe.existing_roster(daily_ferry(), store, day)).manifest.extra["roster"]
+    run = recipe.rostered_run(daily_ferry(), store, day)
     report = resolve(store, recipe.report(run))
     artifacts = [resolve(store, node) for node in recipe.nodes(run)]
     reused = sum(artifact.spec.address in before for artifact in artifacts)

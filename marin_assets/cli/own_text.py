@@ -11,6 +11,7 @@ from pathlib import Path
 from datakit.sources.remote import folder_listing, listing_digest
 from datakit.sources.source import FolderFiles, Records, Unverified
 from datakit.survey import Survey, TextFiles, survey
+from lineage.project import PREFIX
 from recipes.lab import declarations
 from recipes.own_recipes import own_folder
 from recipes.own_sizes import SEQ_LEN, Sizes, sizes
@@ -138,15 +139,15 @@ def recipe_text(own: Own) -> str:
 What you change gets new artifacts, and what was made before stays. docs/recipes/add_a_run.md explains the records.
 """
 
-from datakit.corpus.filters import CorpusConfig
-from datakit.sources.source import FolderFiles, {"Records, " if formats else ""}Source, Unverified
-from recipes.pipeline import {cleaned}, pipeline
-from recipes.records.run import Evaluation, Run
-from recipes.study import Study
-from trainer.spec.config import RunSpec
-from trainer.spec.llama import LlamaConfig
-from trainer.spec.optimizers import AdamWConfig
-from trainer.spec.schedules import WarmupStableDecay
+from {PREFIX}datakit.corpus.filters import CorpusConfig
+from {PREFIX}datakit.sources.source import FolderFiles, {"Records, " if formats else ""}Source, Unverified
+from {PREFIX}recipes.pipeline import {cleaned}, pipeline
+from {PREFIX}recipes.records.run import Evaluation, Run
+from {PREFIX}recipes.study import Study
+from {PREFIX}trainer.spec.config import RunSpec
+from {PREFIX}trainer.spec.llama import LlamaConfig
+from {PREFIX}trainer.spec.optimizers import AdamWConfig
+from {PREFIX}trainer.spec.schedules import WarmupStableDecay
 
 LICENCE = Unverified("", "own text, whose licence nobody has stated")
 

@@ -16,8 +16,8 @@ WIDTH = 78
 class StageLines:
     """Listens to the events of Dagster runs. Prints a line for each asset made, and on a terminal what is in progress."""
 
-    def __init__(self, out: TextIO, total: int) -> None:
-        self._out, self._total, self._made = out, total, 0
+    def __init__(self, out: TextIO, total: int, made: int = 0) -> None:
+        self._out, self._total, self._made = out, total, made
         self._started: dict[str, float] = {}
         self._live = out.isatty()
 

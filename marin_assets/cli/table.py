@@ -36,10 +36,11 @@ GROUPS = (
         "Make",
         (
             Command("train", "train:train", "own text to a trained, evaluated and audited model"),
-            Command("init", "train:init", "a recipe file for own text, to edit and train"),
+            Command("init", "train:init", "a recipe file for own text, or a new lab"),
             Command("materialize", "materialize:materialize", "make an asset and whatever is missing above it"),
             Command("canary", "ferry:canary", "make a day's canary"),
             Command("serve", "serve:serve", "serve a checkpoint over OpenAI's API"),
+            Command("ui", "ui:ui", "the graph, runs and checks in a browser"),
         ),
     ),
     Group(

@@ -5,13 +5,15 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from datakit.sources.pypi import RegistryUnreachableError, ensure_downloaded
 from datakit.sources.source import PypiFiles
 from lineage.artifact.store import Store
+from lineage.project import PREFIX
+from marin_assets.cli.new_lab import write_lab
 from marin_assets.cli.options import AS_JSON
 from marin_assets.cli.own_text import Own, look, write_recipe
 from recipes.own_sizes import BYTES_PER_TOKEN, DEFAULT_FLOPS, SEQ_LEN
@@ -25,18 +27,28 @@ TEXT_FIELD = typer.Option(help="Field of JSONL or Parquet records that holds the
 FLOPS = typer.Option(help="Compute of the training, which the rules spend; the default is about ten minutes on two cores.")
 OFFLINE = typer.Option("--offline", help="Take the repository's own benchmark items: no download.")
 BENCHMARKS = typer.Option(help="Evaluate the model on the benchmarks too, not on held-out text alone.")
+HAS_DATA = typer.Option("--has-data", hidden=True, help="What it trains on is there: go on with the training.")
+LAB = typer.Option(help="Make a new lab in this folder: a repository of recipes that runs the wheel.")
 VOCAB = typer.Option("--vocab", help="Entries of the vocabulary, in place of the rule's choice.")
 
 
 def init(
-    files: Annotated[list[str], FILES],
-    name: Annotated[str, NAME],
+    files: Annotated[list[str] | None, FILES] = None,
+    name: Annotated[str | None, NAME] = None,
     text_field: Annotated[str | None, TEXT_FIELD] = None,
     flops: Annotated[float, FLOPS] = DEFAULT_FLOPS,
     vocab_size: Annotated[int | None, VOCAB] = None,
     offline: Annotated[bool, OFFLINE] = False,
+    lab: Annotated[Path | None, LAB] = None,
 ) -> None:
-    """Write a recipe file for a run over own text, to edit before it is trained."""
+    """Write a recipe file for a run over own text, to edit before it is trained; or, with --lab, a whole lab."""
+    if lab is not None:
+        for path in write_lab(lab):
+            print(path)
+        print(f"next    cd {lab} && marin ferry")
+        return
+    if not files or name is None:
+        raise typer.BadParameter("give --name NAME and a folder or files of text, or --lab FOLDER")
     own = _looked(name, files, text_field, flops, vocab_size, offline=offline)
     path = write_recipe(own)
     print(f"recipe  {path}\nedit it, then train it: ./marin train --name {name}")
@@ -51,6 +63,7 @@ def train(
     offline: Annotated[bool, OFFLINE] = False,
     benchmarks: Annotated[bool, BENCHMARKS] = False,
     as_json: Annotated[bool, AS_JSON] = False,
+    has_data: Annotated[bool, HAS_DATA] = False,
 ) -> None:
     """Train a model on own text: prepare, train, evaluate and audit it; without files, a run that is declared.
 
@@ -61,14 +74,21 @@ def train(
     elif files:
         own = _looked(name, files, text_field, flops, vocab_size, offline=offline)
         print(f"recipe  {write_recipe(own)}", flush=True)
-        options = {"--benchmarks": benchmarks, "--json": as_json}
-        again = ["train", "--name", name, *(option for option, is_given in options.items() if is_given)]
-        os.execv(sys.executable, [sys.executable, "-m", "marin_assets.cli", *again])  # a process that reads the new recipe
+        _go_on(name, benchmarks=benchmarks, as_json=as_json)  # in a process that reads the new recipe
     else:
         # It loads the whole graph. A mistake above is answered without these seconds.
         from marin_assets.cli.train_run import train_run
 
-        train_run(name, benchmarks=benchmarks, as_json=as_json)
+        if not train_run(name, benchmarks=benchmarks, as_json=as_json, has_data=has_data):
+            _go_on(name, benchmarks=benchmarks, as_json=as_json, has_data=True)
+
+
+def _go_on(name: str, **options: bool) -> NoReturn:
+    """Replace this process by a new one that trains the run of a name."""
+    names = {"benchmarks": "--benchmarks", "as_json": "--json", "has_data": "--has-data"}
+    given = [names[option] for option, is_given in options.items() if is_given]
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-m", str(__package__), "train", "--name", name, *given])
 
 
 def _looked(name: str, files: list[str], text_field: str | None, flops: float, vocab_size: int | None, *, offline: bool) -> Own:
@@ -116,4 +136,4 @@ def _train_spec_file(files: list[str]) -> None:
         raise ValueError("give --name NAME and a folder or files of text, or one spec.json; `marin train -h` explains it")
     if not Path(files[0]).is_file():
         raise ValueError(f"{files[0]}: there is no such file; `./marin spec tiny > spec.json` writes one")
-    os.execv(sys.executable, [sys.executable, "-m", "trainer", files[0]])
+    os.execv(sys.executable, [sys.executable, "-m", f"{PREFIX}trainer", files[0]])

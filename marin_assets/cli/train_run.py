@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import dagster as dg
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, ancestors_first, find_all, resolve
+from lineage.build.plan import Node, ancestors_first, exists, find_all, resolve
 from lineage.shards.worker_pool import WorkerPool
 from marin_assets.cli.console import print_json
 from marin_assets.cli.materialize import INTERACTIVE, make
@@ -20,7 +20,7 @@ from recipes.records.run import Run
 from recipes.runs import audit, checkpoint, eval_tasks
 from recipes.sources import source_config
 from resources.dagster_private import keep_engines
-from resources.lab import lab_from_environment
+from resources.lab import Lab, lab_from_environment
 
 BITS_PER_BYTE = "micro_bits_per_byte"
 SMALL_MEGABYTES = 32
@@ -29,10 +29,12 @@ than it works.
 """
 
 
-def train_run(name: str, *, benchmarks: bool, as_json: bool) -> None:
+def train_run(name: str, *, benchmarks: bool, as_json: bool, has_data: bool) -> bool:
     """Make the checkpoint of a declared run with all that is missing above it, its evaluation and its audit.
 
-    It is evaluated on held-out text; with `benchmarks`, on every task of its policy.
+    It is evaluated on held-out text; with `benchmarks`, on every task of its policy. Returns False where it has made data and
+    a new process must go on, with `has_data`: this one holds what the data took (620 MB after an index of 29,000 items; a new
+    one takes 200, 2026-11-25), beside the process that trains.
     Raises: ValueError for a run that is not declared, and errors of the engines.
     """
     run = declarations().run(name)
@@ -40,16 +42,18 @@ def train_run(name: str, *, benchmarks: bool, as_json: bool) -> None:
         keep_engines(instance)
         lab = lab_from_environment(num_workers(run)).lab(priority=INTERACTIVE, pool=pool)
         log_file = lab.store.scratch / "logs" / f"train-{name}.log"
-        print(f"stages  details are in {log_file}", flush=True)
         nodes = final_nodes(run, benchmarks=benchmarks)
-        training = {checkpoint(run, run.spec.num_steps).key: ("runs", run.name, "training")}
-        corpora = data.corpora(run.corpus)
-        first, every = ancestors_first(corpora), ancestors_first(nodes)
-        before = {node.name for node in first}
+        every, of_data = ancestors_first(nodes), ancestors_first(nodes[:1])[:-1]
         with quiet(log_file) as terminal:
-            lines = StageLines(terminal, len(every))
-            make(lab, instance, first, {}, lines=lines)
-            check_heldout([resolve(lab.store, node) for node in corpora])
+            if not has_data:
+                terminal.write(f"stages  details are in {log_file}\n")
+                is_there = all(exists(lab.store, node) for node in of_data)
+                make_data(lab, instance, run, of_data, StageLines(terminal, len(every)))
+                if not is_there:
+                    return False
+            before = {node.name for node in of_data}
+            training = {nodes[0].key: ("runs", run.name, "training")}
+            lines = StageLines(terminal, len(every), made=len(of_data))
             make(lab, instance, [node for node in every if node.name not in before], training, lines=lines)
         report_checkpoints(instance, lab.store, run)
     result = outcome(lab.store, run)
@@ -58,6 +62,17 @@ def train_run(name: str, *, benchmarks: bool, as_json: bool) -> None:
     else:
         for line in outcome_lines(result):
             print(line)
+    return True
+
+
+def make_data(lab: Lab, instance: dg.DagsterInstance, run: Run, nodes: Sequence[Node], lines: StageLines) -> None:
+    """Make what a run trains on, its corpora first. Raises: ValueError if no document is held out; what the engines raise."""
+    corpora = data.corpora(run.corpus)
+    first = ancestors_first(corpora)
+    names = {node.name for node in first}
+    make(lab, instance, first, {}, lines=lines)
+    check_heldout([resolve(lab.store, node) for node in corpora])
+    make(lab, instance, [node for node in nodes if node.name not in names], {}, lines=lines)
 
 
 def num_workers(run: Run) -> int:

@@ -1,0 +1,21 @@
+"""The command `marin ui`."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lineage.project import lab_folder
+
+
+def ui(port: Annotated[int, typer.Option(help="Port on 127.0.0.1.", min=1, max=65535)] = 3000) -> None:
+    """Serve the Dagster UI on loopback; it starts no work until a schedule or sensor is switched on there."""
+    folder = lab_folder()
+    if not (folder / "workspace.yaml").is_file():
+        raise ValueError(f"{folder} has no workspace.yaml, so it is no lab; run it in a lab's folder, or set MARIN_LAB")
+    (folder / ".marin" / "dagster").mkdir(parents=True, exist_ok=True)
+    os.chdir(folder)
+    dagster = str(Path(sys.executable).with_name("dagster"))
+    os.execv(dagster, [dagster, "dev", "-w", "workspace.yaml", "--host", "127.0.0.1", "--port", str(port)])
