@@ -10,7 +10,7 @@ OF_EXTRAS := tests/datakit/test_datatrove_steps.py tests/datakit/test_datatrove_
 	tests/datakit/test_fasttext_scorer.py tests/datakit/test_contamination_paraphrase.py
 PACKAGES := lineage datakit trainer serving evals science recipes marin_assets resources sensors jobs partitions scenarios standards operations post_training
 
-.PHONY: help setup extras libtpu ferry bison isoflop isoflop-rehearsal coverage moe moe-study ui test test-long cluster-test cluster-ferry chaos image-test purge-study fuzz check check-fast format lock clean
+.PHONY: help setup wheel extras libtpu ferry bison isoflop isoflop-rehearsal coverage moe moe-study ui test test-long cluster-test cluster-ferry chaos image-test purge-study fuzz check check-fast format lock clean
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -43,6 +43,9 @@ moe-study: setup ## The claim: rates tuned alike, then five fresh paired seeds, 
 ui: setup ## Dagster UI on 127.0.0.1:3000; schedules and sensors are off until switched on there (or MARIN_AUTOMATION=on)
 	@mkdir -p .marin/dagster
 	@.venv/bin/dagster dev -w workspace.yaml --host 127.0.0.1 --port 3000
+
+wheel: setup ## Build dist/marin_lab-VERSION-py3-none-any.whl: the lab for other repositories, under the import name marin_lab
+	@$(PY) tools/build_wheel.py dist
 
 extras: ## Build .venv-extras, which has the optional packages too, for the tests that need them
 	@sh tools/bootstrap.sh requirements-extras.lock .venv-extras

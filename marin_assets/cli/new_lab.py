@@ -7,7 +7,7 @@ from lineage.project import CODE, PREFIX
 
 DISTRIBUTION = "marin-lab"
 
-LAB = '''"""The lab: its text, its runs and its daily ferry. Edit it; what you change gets new artifacts, what was made stays."""
+LAB = '''"""The lab: its text, its runs and its daily ferry. What you change gets new artifacts, what was made stays."""
 
 from PREFIXdatakit.corpus.filters import CorpusConfig
 from PREFIXdatakit.sources.source import Source
