@@ -48,7 +48,7 @@ def test_frames_say_what_the_artifacts_say(opened: lab.OpenLab, sailed: Sailed) 
     assert curve["tokens_seen"].last() == facts["tokens_seen"]
     lineage = opened.lineage(CHECKPOINT)
     assert set(lineage["artifact"]) == {each.name for each in checkpoint.store.walk_up(checkpoint)}
-    assert opened.scores()["checkpoint"].unique().to_list() == [checkpoint.name]
+    assert opened.scores()["checkpoint"].unique().to_list() == [checkpoint.data_version]
     assert opened.query("select count(*) as n from checkpoints")["n"].item() >= 1
 
 
