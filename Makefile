@@ -40,6 +40,12 @@ moe: setup ## Dense and mixture of experts, three seeds each, with a page of cur
 moe-study: setup ## The claim: rates tuned alike, then five fresh paired seeds, with intervals (two hours); goes on where it was killed
 	@$(PY) -m scenarios moe-study
 
+post-train: setup ## Two-digit addition: imitation, then RLOO, GRPO and a control, one seed, with a page (20 minutes); goes on where it was killed
+	@$(PY) -m scenarios post-train
+
+post-train-study: setup ## The same with three seeds, imitation of own right answers, and pass@k to 128 (two hours); goes on where it was killed
+	@$(PY) -m scenarios post-train-study
+
 ui: setup ## Dagster UI on 127.0.0.1:3000; schedules and sensors are off until switched on there (or MARIN_AUTOMATION=on)
 	@mkdir -p .marin/dagster
 	@.venv/bin/dagster dev -w workspace.yaml --host 127.0.0.1 --port 3000

@@ -7,7 +7,7 @@ in no mean and has the advantage 0.
 import numpy as np
 from jaxtyping import Bool, Float
 
-from post_training.spec import Advantage, Distill, Grpo, Reinforce, Rloo
+from post_training.spec import Advantage, Distill, Grpo, Imitate, Reinforce, Rloo
 
 EPSILON = 1e-4
 """Added to a deviation before the division, as in TRL."""
@@ -28,7 +28,7 @@ def advantages(how: Advantage, rewards: Float[np.ndarray, "G N"], valid: Bool[np
         case Reinforce(baseline=baseline):
             flat = leave_one_out(known.reshape(1, -1), valid.reshape(1, -1)).reshape(known.shape)
             found = flat if baseline == "batch" else known
-        case Distill():
+        case Distill() | Imitate():
             found = np.zeros_like(known)
     return np.where(valid, found, 0.0)
 

@@ -5,6 +5,7 @@ from typing import Literal
 
 from trainer.spec.checks import require
 from trainer.spec.config import RunSpec
+from trainer.spec.moe import MoeConfig
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,15 @@ class Distill:
     kind: Literal["distill"] = "distill"
 
 
-type Advantage = Rloo | Grpo | Reinforce | Distill
+@dataclass(frozen=True)
+class Imitate:
+    """No sampling: the completions are the environment's own answers, and the loss is their log-probability (supervised
+    fine-tuning). A policy needs some right completions before rewards can teach it."""
+
+    kind: Literal["imitate"] = "imitate"
+
+
+type Advantage = Rloo | Grpo | Reinforce | Distill | Imitate
 
 
 @dataclass(frozen=True)
@@ -169,7 +178,14 @@ class RewardRunSpec:
 
     def __post_init__(self) -> None:
         run, sampling = self.run, self.sampling
-        require(run.start is not None, "run.start", run.start, "a WarmStart; the policy begins as a checkpoint")
+        imitates = isinstance(self.advantage, Imitate)
+        require(run.start is not None or imitates, "run.start", run.start, "a WarmStart; the policy begins as a checkpoint")
+        alone = not imitates or (sampling.completions == 1 and self.kl is None)
+        require(alone, "sampling.completions and kl", (sampling.completions, self.kl), "1 and None for imitate")
+        dense = not isinstance(run.model, MoeConfig)
+        require(dense, "run.model", "a mixture of experts", "a dense model; the router's balance is not part of this loss")
+        full = self.kl is not None and self.kl.estimator == "full"
+        require(not full or sampling.top_p == 1, "sampling.top_p", sampling.top_p, "1 for kl.estimator full")
         require(self.inner_epochs > 0, "inner_epochs", self.inner_epochs, "positive")
         require(self.max_staleness == 0, "max_staleness", self.max_staleness, "0, because only the synchronous path exists")
         require(self.control in ("none", "permuted_rewards"), "control", self.control, "none or permuted_rewards")

@@ -36,6 +36,10 @@ from evals.tasks.policy import POLICY
 from lineage.build.waiver_stage import WAIVER
 from lineage.order.mixture import MIXTURE
 from lineage.stage import Stage
+from post_training.environments.arithmetic import ADDITION
+from post_training.environments.benchmark import BENCHMARK
+from post_training.environments.gym import GYM
+from post_training.stage import HELD_OUT, REWARD_CHECKPOINT, ROLLOUTS
 from recipes.contamination import DeclaredPolicy
 from science.forecasts.board import BOARD
 from science.forecasts.fit_stage import FIT
@@ -93,5 +97,11 @@ def stages() -> Mapping[str, Stage]:
         FORECAST,
         VERDICT,
         BOARD,
+        ADDITION,
+        BENCHMARK,
+        GYM,
+        REWARD_CHECKPOINT,
+        ROLLOUTS,
+        HELD_OUT,
     )
     return MappingProxyType({stage.name: stage for stage in known})

@@ -1,4 +1,5 @@
-"""`python -m scenarios bison [FOLDER]`, `moe` or `moe-study`: run a scenario, print its evidence, write its page.
+"""`python -m scenarios bison [FOLDER]`, `moe`, `moe-study`, `post-train` or `post-train-study`: run a scenario, print its
+evidence, write its page.
 
 The exit status is 1 if an expectation fails.
 """
@@ -29,6 +30,8 @@ from scenarios.bison_page import write_page
 from scenarios.evidence import Evidence, Teller, failures
 from scenarios.experts import Outcome, compare, look, made
 from scenarios.experts_page import write_experts_page
+from scenarios.rewards import LOOK, STUDY, judge, learned
+from scenarios.rewards_page import write_rewards_page
 from scenarios.scale import full
 
 ROOT = REPOSITORY / ".marin"
@@ -38,12 +41,14 @@ WORKERS = 2
 def main(arguments: list[str]) -> int:
     """Run a scenario and print its result."""
     parser = argparse.ArgumentParser(prog="python -m scenarios", description=__doc__)
-    parser.add_argument("scenario", choices=["bison", "moe", "moe-study"])
+    parser.add_argument("scenario", choices=["bison", "moe", "moe-study", "post-train", "post-train-study"])
     parser.add_argument("folder", nargs="?", type=Path, help="bison: a folder without a replay (.marin/bison/<UTC time>)")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     logging.getLogger("lineage.build.plan").setLevel(logging.INFO)
-    return play_bison(options.folder) if options.scenario == "bison" else play_experts(options.scenario)
+    if options.scenario == "bison":
+        return play_bison(options.folder)
+    return play_experts(options.scenario) if options.scenario.startswith("moe") else play_rewards(options.scenario)
 
 
 def play_bison(chosen: Path | None) -> int:
@@ -78,6 +83,18 @@ def play_experts(scenario: str) -> int:
     title = "A mixture of experts beside a dense model" if scenario == "moe" else "A mixture of experts against a dense model"
     written = write_experts_page(ROOT / "moe" / f"{scenario}.html", title, outcomes, teller.kept)
     return conclude(teller.kept, written, console)
+
+
+def play_rewards(scenario: str) -> int:
+    """Learn two-digit addition from rewards in the lab's store, or reuse the runs; the page is beside the stores."""
+    store, _ = stores_from_environment()
+    console = Console()
+    teller = Teller(console, [])
+    look_only = scenario == "post-train"
+    arms, seeds, completions = (LOOK, (0,), 8) if look_only else (STUDY, (0, 1, 2), 128)
+    found = learned(store, arms, seeds, completions, run_subprocess)
+    judge(found, teller)
+    return conclude(teller.kept, write_rewards_page(ROOT / "post-train" / f"{scenario}.html", found, teller.kept), console)
 
 
 def conclude(evidence: Sequence[Evidence], page: Path, console: Console) -> int:

@@ -49,6 +49,8 @@ def tokenizer_of(checkpoint: Artifact) -> Artifact:
     """
     if "tokenizer" in checkpoint.manifest.extra:
         return checkpoint
+    if any(ref.name == "tokenizer" for ref in checkpoint.spec.inputs):  # a run that learned from rewards reads no mixture
+        return checkpoint.input("tokenizer")
     tokenizers: dict[str, Artifact] = {}
     for cache in checkpoint.store.parents(checkpoint.input("mixture")):
         tokenizer = cache.input("tokenizer")

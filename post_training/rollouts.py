@@ -1,0 +1,237 @@
+"""The rollouts of an iteration as a table, format `rollouts/1`: a row a completion, and every number that the update reads."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+import polars as pl
+from jaxtyping import Float, PyTree
+
+from lineage.writing.writer import Writer
+from post_training.advantages import advantages, dead_groups
+from post_training.environments.prompt import Prompt, Verdict
+from post_training.spec import RewardRunSpec
+
+FORMAT = "rollouts/1"
+ROLLOUTS_FILE = "rollouts.parquet"
+SCHEMA = {
+    "iteration": pl.Int64,
+    "row": pl.Int64,
+    "group": pl.Int64,
+    "prompt_id": pl.String,
+    "tokens": pl.List(pl.Int32),
+    "prompt_length": pl.Int64,
+    "text": pl.String,
+    "log_probs": pl.List(pl.Float32),
+    "before": pl.List(pl.Float32),
+    "reference": pl.List(pl.Float32),
+    "entropy": pl.List(pl.Float32),
+    "kept": pl.List(pl.Binary),
+    "policy_digest": pl.String,
+    "policy_step": pl.Int64,
+    "seed": pl.Int64,
+    "temperature": pl.Float64,
+    "top_p": pl.Float64,
+    "max_new_tokens": pl.Int64,
+    "ended": pl.Boolean,
+    "verdict": pl.String,
+    "components": pl.String,
+    "detail": pl.String,
+    "reward": pl.Float64,
+    "advantage": pl.Float32,
+    "used": pl.Boolean,
+    "masked_why": pl.String,
+}
+"""`tokens` is prompt and completion with the end of text; the lists of floats have an entry for each token of the completion.
+`log_probs` is by the sampler, `before` and `reference` by the trainer, all under the sampling distribution, in nats. `kept` has
+the bits of the kept set of each token where `top_p` is below 1. `reward` is null where the verifier failed. `masked_why` is
+empty for a row that is used."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What the sampler and the trainer computed for the completions of an iteration, as arrays [rows, seq_len]."""
+
+    tokens: np.ndarray
+    prompt_lengths: np.ndarray
+    lengths: np.ndarray
+    ended: np.ndarray
+    log_probs: np.ndarray
+    before: np.ndarray
+    entropy: np.ndarray
+    reference: np.ndarray | None = None
+    kept: np.ndarray | None = None
+
+    @property
+    def mask(self) -> Float[np.ndarray, "R S"]:
+        """1 at the tokens of completions."""
+        places = np.arange(self.tokens.shape[1])
+        inside = (places >= self.prompt_lengths[:, None]) & (places < self.lengths[:, None])
+        return inside.astype(np.float32)
+
+
+def policy_digest(model: PyTree) -> str:
+    """Digest of the bytes of all arrays of a model, in the order of its tree."""
+    digest = hashlib.blake2b(digest_size=16)
+    for leaf in jax.tree.leaves(model):
+        array = np.asarray(leaf)
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def rollout_table(
+    spec: RewardRunSpec,
+    iteration: int,
+    policy: tuple[str, int],
+    asked: Sequence[Prompt],
+    drawn: Drawn,
+    texts: Sequence[str],
+    verdicts: Sequence[Verdict],
+) -> pl.DataFrame:
+    """The table of an iteration; `policy` is the digest and the step of the policy that sampled.
+
+    Raises: ValueError if a prompt is held out, because nothing may be learned from it.
+    """
+    held = [prompt.prompt_id for prompt in asked if prompt.split != "train"]
+    if held:
+        raise ValueError(
+            f"{spec.run.name}, iteration {iteration}: prompt {held[0]!r} is held out; only train prompts are rolled out"
+        )
+    rewards = permuted(spec, iteration, np.array([np.nan if each.reward is None else each.reward for each in verdicts]))
+    valid = ~np.isnan(rewards)
+    masked = [_masked(spec, bool(known), bool(ended)) for known, ended in zip(valid, drawn.ended, strict=True)]
+    shape = (spec.sampling.prompts, spec.sampling.completions)
+    learned = rewards - _penalty(spec, drawn)
+    advantage = advantages(spec.advantage, learned.reshape(shape), valid.reshape(shape)).reshape(-1)
+    rows = []
+    for row, (prompt, verdict) in enumerate(zip(asked, verdicts, strict=True)):
+        start, end = int(drawn.prompt_lengths[row]), int(drawn.lengths[row])
+        rows.append(
+            {
+                "iteration": iteration,
+                "row": row,
+                "group": row // spec.sampling.completions,
+                "prompt_id": prompt.prompt_id,
+                "tokens": drawn.tokens[row, :end].tolist(),
+                "prompt_length": start,
+                "text": texts[row],
+                "log_probs": drawn.log_probs[row, start:end].tolist(),
+                "before": drawn.before[row, start:end].tolist(),
+                "reference": None if drawn.reference is None else drawn.reference[row, start:end].tolist(),
+                "entropy": drawn.entropy[row, start:end].tolist(),
+                "kept": None if drawn.kept is None else [bits.tobytes() for bits in drawn.kept[row, start:end]],
+                "policy_digest": policy[0],
+                "policy_step": policy[1],
+                "seed": spec.run.seed,
+                "temperature": spec.sampling.temperature,
+                "top_p": spec.sampling.top_p,
+                "max_new_tokens": spec.sampling.max_new_tokens,
+                "ended": bool(drawn.ended[row]),
+                "verdict": verdict.outcome,
+                "components": json.dumps(verdict.components, sort_keys=True),
+                "detail": verdict.detail,
+                "reward": float(rewards[row]) if valid[row] else None,
+                "advantage": float(advantage[row]),
+                "used": not masked[row],
+                "masked_why": masked[row],
+            }
+        )
+    return pl.DataFrame(rows, schema=SCHEMA)
+
+
+def permuted(spec: RewardRunSpec, iteration: int, rewards: Float[np.ndarray, " R"]) -> Float[np.ndarray, " R"]:
+    """The rewards, or for the control those of random other completions of the whole batch."""
+    if spec.control == "none":
+        return rewards
+    return np.random.default_rng([spec.run.seed, 2, iteration]).permutation(rewards)
+
+
+def _masked(spec: RewardRunSpec, known: bool, ended: bool) -> str:
+    if not known:
+        return "verifier failed"
+    return "truncated" if not ended and spec.loss.truncated == "mask" else ""
+
+
+def _penalty(spec: RewardRunSpec, drawn: Drawn) -> Float[np.ndarray, " R"]:
+    """What the KL term takes from each reward, by the estimator k1 (`post_training.losses.kl_in_reward`)."""
+    if spec.kl is None or spec.kl.where != "reward" or drawn.reference is None:
+        return np.zeros(len(drawn.tokens))
+    difference = (drawn.before.astype(np.float64) - drawn.reference) * drawn.mask
+    return spec.kl.coefficient * difference.sum(axis=1)
+
+
+def drawn_of(table: pl.DataFrame, seq_len: int, stop: int, vocab_bytes: int) -> Drawn:
+    """The arrays of a table again: what an update reads is what the table holds."""
+    count = len(table)
+    lengths = table["tokens"].list.len().to_numpy().astype(np.int32)
+    starts = table["prompt_length"].to_numpy().astype(np.int32)
+    tokens = np.full((count, seq_len), stop, np.int32)
+    for row, held in enumerate(table["tokens"].to_list()):
+        tokens[row, : len(held)] = held
+
+    def spread(name: str) -> np.ndarray:
+        values = np.zeros((count, seq_len), np.float32)
+        for row, held in enumerate(table[name].to_list()):
+            values[row, starts[row] : lengths[row]] = held
+        return values
+
+    kept = None
+    if table["kept"].null_count() == 0:
+        kept = np.full((count, seq_len, vocab_bytes), 255, np.uint8)
+        for row, held in enumerate(table["kept"].to_list()):
+            kept[row, starts[row] : lengths[row]] = [np.frombuffer(bits, np.uint8) for bits in held]
+    reference = spread("reference") if table["reference"].null_count() == 0 else None
+    ended = table["ended"].to_numpy()
+    return Drawn(tokens, starts, lengths, ended, spread("log_probs"), spread("before"), spread("entropy"), reference, kept)
+
+
+def write_rollouts(out: Writer, spec: RewardRunSpec, table: pl.DataFrame, too_long: int) -> None:
+    """Write the table, and what it says in short into the manifest."""
+    table.write_parquet(out.folder / ROLLOUTS_FILE, compression="zstd")
+    out.facts["rollouts"] = {
+        "format": FORMAT,
+        "policy_digest": table["policy_digest"][0],
+        "policy_step": table["policy_step"][0],
+    }
+    out.extra["iteration"] = summary(spec, table)
+    failed = table.filter(pl.col("masked_why") != "").group_by("masked_why").len().sort("masked_why")
+    drops = dict(failed.iter_rows()) | ({"prompt too long": too_long} if too_long else {})
+    tokens = int(table["log_probs"].list.len().sum())
+    out.record(rows_out=len(table), drops=drops, tokens_out=tokens)
+
+
+def summary(spec: RewardRunSpec, table: pl.DataFrame) -> Mapping[str, Any]:
+    """Means over the completions of an iteration; see `post_training.checks` for what is healthy."""
+    shape = (spec.sampling.prompts, spec.sampling.completions)
+    rewards = table["reward"].fill_null(np.nan).to_numpy().reshape(shape)
+    lengths = table["log_probs"].list.len().to_numpy()
+    sampler, before = (np.concatenate([np.asarray(each) for each in table[name].to_list()]) for name in ("log_probs", "before"))
+    entropy = np.concatenate([np.asarray(each) for each in table["entropy"].to_list()])
+    known = rewards[~np.isnan(rewards)]
+    found: dict[str, Any] = {
+        "reward": float(known.mean()) if known.size else None,
+        "right": float((table["verdict"] == "right").sum() / len(table)),
+        "failed_verdicts": int((table["verdict"] == "failed").sum()),
+        "dead_groups": float(dead_groups(rewards, ~np.isnan(rewards)).mean()),
+        "length": float(lengths.mean()),
+        "truncated": float((~table["ended"]).sum() / len(table)),
+        "entropy": float(entropy.mean()),
+        "mismatch": float(np.abs(sampler - before).mean()),
+        "most_mismatch": float(np.abs(sampler - before).max()),
+        "used": int(table["used"].sum()),
+    }
+    if table["reference"].null_count() == 0:
+        reference = np.concatenate([np.asarray(each) for each in table["reference"].to_list()])
+        found["kl"] = float((before - reference).sum() / len(table))
+    return found
+
+
+def rollouts_config(spec: RewardRunSpec) -> dict[str, Any]:
+    """The fields of a run without those that a subclass adds."""
+    names = RewardRunSpec.__dataclass_fields__
+    return {name: getattr(spec, name) for name in names}

@@ -1,0 +1,102 @@
+"""The rollouts of one iteration: a pure function of the policy, the seed and the iteration."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import polars as pl
+
+from post_training.asking import Asked, Words, chosen
+from post_training.environments.prompt import graded
+from post_training.environments.verify import Verifier, verify
+from post_training.log_probs import token_log_probs
+from post_training.rollouts import Drawn, policy_digest, rollout_table
+from post_training.sampler import Sampler, compiled_sampler
+from post_training.spec import Imitate, RewardRunSpec
+from trainer.model.protocol import LanguageModel
+from trainer.spec.compute import Compute
+
+
+@dataclass(frozen=True)
+class Roller:
+    """Makes the rollouts of any iteration of a run."""
+
+    spec: RewardRunSpec
+    asked: Asked
+    words: Words
+    judge: Verifier
+    reference: LanguageModel | None
+    compute: Compute
+
+    @cached_property
+    def sampler(self) -> Sampler:
+        return compiled_sampler(self.spec.sampling, self.spec.run.seq_len, self.words.stop)
+
+    @cached_property
+    def log_probs(self) -> Callable:
+        """(model, tokens, kept) -> log-probabilities and entropies."""
+        heat, compute = self.spec.sampling.temperature, self.compute
+        return jax.jit(lambda model, tokens, kept: token_log_probs(model, tokens, compute, heat, kept))
+
+    def rollouts(
+        self,
+        policy: LanguageModel,
+        step: int,
+        iteration: int,
+        alive: Callable[[str, int], None] = lambda phase, iteration: None,
+    ) -> pl.DataFrame:
+        """Sample, compute log-probabilities, judge, and compute advantages. `alive` is called at the start of each phase."""
+        groups = chosen(len(self.asked.prompts), self.spec.sampling.prompts, iteration, self.spec.run.seed)
+        places = [place for place in groups for _ in range(self.spec.sampling.completions)]
+        prompts = [self.asked.prompts[place] for place in places]
+        alive("rollout", iteration)
+        drawn = self._answers(places) if isinstance(self.spec.advantage, Imitate) else self._sampled(policy, places, iteration)
+        drawn = self._scored(policy, drawn)
+        ends = zip(drawn.tokens, drawn.prompt_lengths, drawn.lengths, strict=True)
+        texts = [self.words.text(row[start:end].tolist()) for row, start, end in ends]
+        alive("reward", iteration)
+        if isinstance(self.spec.advantage, Imitate):
+            verdicts = [graded(True, "the environment's answer") for _ in texts]
+        else:
+            verdicts = verify(self.judge, prompts, texts)
+        return rollout_table(self.spec, iteration, (policy_digest(policy), step), prompts, drawn, texts, verdicts)
+
+    def _sampled(self, policy: LanguageModel, places: list[int], iteration: int) -> Drawn:
+        tokens, lengths = self.asked.rows(places, self.spec.run.seq_len, self.words.stop)
+        key = jax.random.fold_in(jax.random.PRNGKey(self.spec.run.seed), iteration)
+        rows = self.sampler(policy, jnp.asarray(tokens), jnp.asarray(lengths), key)
+        ends, ended, log_probs, entropy = (
+            np.asarray(each) for each in (rows.lengths, rows.ended, rows.log_probs, rows.entropy)
+        )
+        kept = None if rows.kept is None else np.asarray(rows.kept)
+        return Drawn(np.asarray(rows.tokens), lengths, ends, ended, log_probs, log_probs, entropy, None, kept)
+
+    def _answers(self, places: list[int]) -> Drawn:
+        """The environment's answers in place of samples. Raises: ValueError for a prompt without one."""
+        tokens, starts = self.asked.rows(places, self.spec.run.seq_len, self.words.stop)
+        lengths = starts.copy()
+        for row, place in enumerate(places):
+            prompt = self.asked.prompts[place]
+            answer = self.words.answer(prompt.answer)
+            if not prompt.answer or len(answer) > self.spec.sampling.max_new_tokens:
+                raise ValueError(
+                    f"prompt {prompt.prompt_id!r} has an answer of {len(answer) - 1} tokens; imitation needs one of 1 to "
+                    f"{self.spec.sampling.max_new_tokens - 1}"
+                )
+            lengths[row] += len(answer)
+            tokens[row, starts[row] : lengths[row]] = answer
+        zeros = np.zeros(tokens.shape, np.float32)
+        return Drawn(tokens, starts, lengths, np.ones(len(places), bool), zeros, zeros, zeros)
+
+    def _scored(self, policy: LanguageModel, drawn: Drawn) -> Drawn:
+        """With the trainer's log-probabilities of policy and reference."""
+        score = partial(self.log_probs, tokens=drawn.tokens, kept=drawn.kept)
+        before, entropy = (np.asarray(each) * drawn.mask for each in score(policy))
+        reference = None if self.reference is None else np.asarray(score(self.reference)[0]) * drawn.mask
+        sampler = before if isinstance(self.spec.advantage, Imitate) else drawn.log_probs
+        return Drawn(
+            drawn.tokens, drawn.prompt_lengths, drawn.lengths, drawn.ended, sampler, before, entropy, reference, drawn.kept
+        )
