@@ -45,7 +45,7 @@ def test_no_stage_of_the_lab_is_forgotten_in_the_registry() -> None:
     """Every `Stage("name", ...)` in the engines' sources is in recipes/stages.py under its name."""
     declared = {
         call.args[0].value
-        for package in ("lineage", "datakit", "trainer", "evals", "science", "marin_assets")
+        for package in ("lineage", "datakit", "trainer", "evals", "science", "post_training", "marin_assets")
         for path in (repository() / package).rglob("*.py")
         for call in ast.walk(ast.parse(path.read_text()))
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "Stage"
