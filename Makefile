@@ -7,10 +7,10 @@ unexport PYTHONDONTWRITEBYTECODE
 PY := .venv/bin/python
 OF_EXTRAS := tests/datakit/test_datatrove_steps.py tests/datakit/test_datatrove_files.py \
 	tests/standards/test_croissant_itself.py \
-	tests/datakit/test_fasttext_scorer.py tests/datakit/test_contamination_paraphrase.py
+	tests/datakit/test_fasttext_scorer.py tests/datakit/test_contamination_paraphrase.py tests/post_training/test_environments.py
 PACKAGES := lineage datakit trainer serving evals science recipes marin_assets resources sensors jobs partitions scenarios standards operations post_training
 
-.PHONY: help setup wheel extras libtpu ferry bison isoflop isoflop-rehearsal coverage moe moe-study ui test test-long cluster-test cluster-ferry chaos image-test purge-study fuzz check check-fast format lock clean
+.PHONY: help setup wheel extras libtpu ferry bison isoflop isoflop-rehearsal coverage moe moe-study post-train post-train-study ui test test-long cluster-test cluster-ferry chaos image-test purge-study fuzz check check-fast format lock clean
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -113,7 +113,7 @@ lock: setup ## Resolve pyproject.toml again into requirements.lock, the image's 
 	@.venv/bin/uv export --quiet --format requirements-txt --no-header --no-annotate --no-emit-project \
 		--extra cluster --no-default-groups -o deploy/requirements.lock > /dev/null
 	@.venv/bin/uv export --quiet --format requirements-txt --no-header --no-annotate --no-emit-project \
-		--extra datatrove --extra paraphrase --extra standards -o requirements-extras.lock > /dev/null
+		--extra datatrove --extra paraphrase --extra standards --extra gym -o requirements-extras.lock > /dev/null
 	@sh tools/lock_accelerators.sh
 
 clean: ## Delete the environments and what tests keep between runs (.pytest_cache); artifacts under .marin stay

@@ -3,6 +3,7 @@
 The library is an extra: `pip install 'marin-lab[gym]'`.
 """
 
+import importlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -36,10 +37,9 @@ class Gym:
 def library() -> ModuleType:
     """The package. Raises: ImportError saying how to install it."""
     try:
-        import reasoning_gym
+        return importlib.import_module("reasoning_gym")  # by name, because types are checked without the extra
     except ImportError as error:
         raise ImportError("environments of reasoning-gym need the extra `gym`: pip install 'marin-lab[gym]'") from error
-    return reasoning_gym
 
 
 def prompts(config: Gym) -> Iterator[Prompt]:
