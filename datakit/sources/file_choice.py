@@ -36,9 +36,7 @@ def choose(names: Iterable[str], globs: tuple[str, ...], exclude: tuple[str, ...
     wanted_globs, unwanted = ([literal.get(glob, glob) for glob in some] for some in (globs, exclude))
     for glob, pattern in zip(globs, wanted_globs, strict=True):
         if not any(fnmatchcase(name, pattern) for name in there):
-            raise ValueError(
-                f"{what}: no file matches the glob {glob!r}; it has {', '.join(there[:NAMES_SHOWN]) or 'none'}, ..."
-            )
+            raise ValueError(f"{what}: no file matches the glob {glob!r}; it has {_first(there) or 'none'}")
     matched = [name for name in there if _any(name, wanted_globs)]
     excluded = [name for name in matched if _any(name, unwanted)]
     chosen = sorted({*matched} - {*excluded})
@@ -97,7 +95,9 @@ def is_held_out(name: str) -> bool:
 
 
 def _first(names: list[str]) -> str:
-    return ", ".join(names[:NAMES_SHOWN]) + (", ..." if len(names) > NAMES_SHOWN else "")
+    """Return a few names for a message. What UTF-8 cannot encode is escaped, because a log could not be written else."""
+    shown = ", ".join(names[:NAMES_SHOWN]) + (", ..." if len(names) > NAMES_SHOWN else "")
+    return shown.encode(errors="backslashreplace").decode()
 
 
 def _any(name: str, globs: Iterable[str]) -> bool:

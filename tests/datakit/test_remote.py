@@ -217,7 +217,7 @@ def test_a_tests_folder_is_refused_in_text_and_not_in_source_code(
             build(store, node)
 
 
-def test_a_file_name_that_is_not_utf_8_is_refused_before_work(tmp_path: Path) -> None:
+def test_a_file_name_that_is_not_utf_8_is_refused_before_work(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     root = folder(tmp_path / "texts")
     (root / os.fsdecode(b"bad\xff.jsonl")).write_text("d")
     loader = FolderFiles(str(root), ("*.jsonl",), UNKNOWN)
@@ -225,6 +225,7 @@ def test_a_file_name_that_is_not_utf_8_is_refused_before_work(tmp_path: Path) ->
         folder_listing(loader, trainable=False, what="s")
     kept = folder_listing(replace(loader, exclude=("bad?.jsonl",)), trainable=False, what="s")
     assert [file.name for file in kept] == ["a.jsonl", "deep/b.jsonl", "test.jsonl"]
+    assert "are excluded: bad\\udcff.jsonl" in caplog.text  # a message with a lone surrogate cannot be written anywhere
 
 
 def test_links_that_leave_a_folder_or_lead_to_folders_are_refused(tmp_path: Path) -> None:
