@@ -67,7 +67,7 @@ def _block(name: str, block: Block, up: str, draw: Draw) -> str:
         case Facts(rows):
             return f"<dl>{''.join(f'<div><dt>{escape(k)}</dt><dd>{_cell(v, up)}</dd></div>' for k, v in rows)}</dl>"
         case Table(caption, columns, rows, numbers):
-            head = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
+            head = "".join(_th(i in numbers, column) for i, column in enumerate(columns))
             body = "".join(f"<tr>{''.join(_td(i in numbers, cell, up) for i, cell in enumerate(row))}</tr>" for row in rows)
             top = f'<caption id="{name}">{escape(caption)}</caption><thead><tr>{head}</tr></thead>'
             table = f"<table>{top}<tbody>{body}</tbody></table>"
@@ -81,6 +81,10 @@ def _block(name: str, block: Block, up: str, draw: Draw) -> str:
         case Graph():
             label = f"Lineage picture {name}: inputs left, outputs right"
             return f'<div class="wide" role="region" tabindex="0" aria-label="{label}">{lineage_svg(block, up)}</div>'
+
+
+def _th(is_number: bool, column: str) -> str:
+    return f'<th scope="col"{" class=\"number\"" if is_number else ""}>{escape(column)}</th>'
 
 
 def _td(is_number: bool, cell: Cell, up: str) -> str:

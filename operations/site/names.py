@@ -134,7 +134,7 @@ def shown(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Decimal):
-        return f"${value:.4f}"
+        return "less than $0.0001" if 0 < value < Decimal("0.0001") else f"${value:.4f}"
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, int):
