@@ -32,6 +32,8 @@ EVERY = (
            "Compares manifests, lineage tables and the event log, at 05:45 UTC."),
     Upkeep("tell_of_incidents", ("operations/alerts",), "alerts", "*/10 * * * *",
            "Looks for what is broken and tells people, every ten minutes."),
+    Upkeep("publish_site", ("operations/site",), "daily_site", "0 8 * * *",
+           "Brings the lab's public site up to date, at 08:00 UTC."),
     Upkeep("scout_night", ("scouts/",), "nightly_scouts", "0 2 * * *",
            "Looks for what rots, one scout after another, at 02:00 UTC; edits nothing."),
     Upkeep("judge_scouts", ("operations/scouts",), "scouts_reported", "0 6 * * *",

@@ -24,6 +24,7 @@ from marin_assets.models import model_assets
 from marin_assets.operations import ferry_expiry_asset, lineage_consistency_asset, pass_rate_asset
 from marin_assets.runs import run_templates, training_asset
 from marin_assets.scouts import SCOUTS, scout_asset, scouts_asset
+from marin_assets.site import site_asset
 from marin_assets.sweeps import sweep_asset, sweep_data, sweep_templates
 from marin_assets.table import AssetTable
 from marin_assets.transparency import transparency_log_asset
@@ -151,6 +152,7 @@ def build_defs(lab: LabOrResource, *, ferry: Ferry, declared: Declarations) -> d
             weekly_report_asset(names),
             *(scout_asset(name) for name in SCOUTS),
             scouts_asset(),
+            site_asset(names),
             *history_specs(declared_histories()),
             *(broken_spec(broken) for broken in declared.broken),
         ],

@@ -11,6 +11,10 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 
+from lineage.names import PART_BYTES
+
+PATH_CHARS = 4096
+"""Longest path that Linux accepts."""
 _PLACE = re.compile(r"\0+")
 """Stands for the computed part of a text."""
 IMPORTERS = frozenset({"import_module", "__import__", "run_module"})
@@ -86,10 +90,15 @@ def matching_files(path: Path, texts: frozenset[str], repository: Path) -> list[
                 matches |= {each for other, paths in index.items() if pattern.fullmatch(other) for each in paths}
         else:
             matches |= set(index.get(name, ()))
-        if "/" in text and "\0" not in text and not text.startswith("/") and ".." not in text:
+        if "/" in text and "\0" not in text and not text.startswith("/") and ".." not in text and _could_be_path(text):
             whole = repository / text
             matches |= {whole} if whole.is_file() else set()
     return sorted(matches - {path})
+
+
+def _could_be_path(text: str) -> bool:
+    """Whether Linux takes a text as a path: a pattern or a sentence in the code may be longer than any file's name."""
+    return len(text) < PATH_CHARS and all(len(part.encode(errors="replace")) <= PART_BYTES for part in text.split("/"))
 
 
 def matching_modules(name: str, repository: Path) -> list[str]:

@@ -72,6 +72,7 @@ GROUPS = (
         "Signatures and exports",
         (
             Command("export", "commands_signing:export", "a model or corpus for others, with provenance"),
+            Command("site", "site:site", "the lab's public site, as static pages"),
             Command("key", "commands_signing:key", "the public key that this machine signs with"),
             Command("sign", "commands_signing:sign", "sign an artifact, or add your signature"),
             Command("log", "commands_signing:log", "append to the transparency log"),

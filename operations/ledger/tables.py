@@ -121,7 +121,9 @@ def _read_chunk(store: Store, stamps: Mapping[str, str]) -> tuple[dict[str, byte
             if isinstance(manifest, Exception):
                 raise manifest
             if manifest is not None:
-                for name, made in rows_of(address, manifest, stamps[address]).items():
+                of_manifest = rows_of(address, manifest, stamps[address])
+                _check_integers(of_manifest)
+                for name, made in of_manifest.items():
                     rows[name] += made
         except (ValueError, TypeError, AttributeError, KeyError) as error:
             bad[address] = f"{type(error).__name__}: {error}"[:500]
@@ -131,6 +133,14 @@ def _read_chunk(store: Store, stamps: Mapping[str, str]) -> tuple[dict[str, byte
         pl.DataFrame(rows[name], schema=schema, orient="row").write_ipc(sink)
         out[name] = sink.getvalue()
     return out, bad
+
+
+def _check_integers(rows: Mapping[str, Sequence[tuple[Any, ...]]]) -> None:
+    """Refuse a number that no column holds: one manifest must not stop the account of the others. Raises: ValueError."""
+    for name, of_table in rows.items():
+        for value in (value for row in of_table for value in row):
+            if isinstance(value, int) and not -(2**63) <= value < 2**63:
+                raise ValueError(f"table {name}: {value} does not fit into 64 bits")
 
 
 def _manifests(store: Store, addresses: Sequence[str]) -> list[tuple[str, Manifest | Exception | None]]:

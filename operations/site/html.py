@@ -59,7 +59,7 @@ def _navigation(path: str, up: str) -> str:
 
 def _section(index: int, section: Section, up: str, draw: Draw) -> str:
     blocks = "\n".join(_block(f"s{index}-{number}", block, up, draw) for number, block in enumerate(section.blocks))
-    return f'<section><h2>{escape(section.title)}</h2>\n{blocks}</section>'
+    return f"<section><h2>{escape(section.title)}</h2>\n{blocks}</section>"
 
 
 def _block(name: str, block: Block, up: str, draw: Draw) -> str:
@@ -84,7 +84,7 @@ def _block(name: str, block: Block, up: str, draw: Draw) -> str:
 
 
 def _th(is_number: bool, column: str) -> str:
-    return f'<th scope="col"{" class=\"number\"" if is_number else ""}>{escape(column)}</th>'
+    return f'<th scope="col"{' class="number"' if is_number else ""}>{escape(column)}</th>'
 
 
 def _td(is_number: bool, cell: Cell, up: str) -> str:

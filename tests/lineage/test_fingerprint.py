@@ -304,3 +304,11 @@ def test_modules_named_by_computation_are_imported_nowhere_but_in_pydocs_pages()
     assert sandbox <= code_closure("evals.__main__").files.keys()
     closures = [code_closure(module).files for module in stage_modules()]
     assert not [files for files in closures if "lineage.build.shard_runner" in files and "lineage.build.plan" not in files]
+
+
+@pytest.mark.parametrize("text", ["a/" + "b" * 300, "/".join(["part"] * 2000), "\ud800/x"])
+def test_a_text_that_no_file_system_takes_as_a_path_names_no_file(text: str, tmp_path: Path) -> None:
+    """A long pattern in a module once ended every fingerprint in an OSError."""
+    module = tmp_path / "module.py"
+    module.write_text("")
+    assert code_files.matching_files(module, [text], tmp_path) == []

@@ -150,6 +150,17 @@ def test_a_summary_that_cannot_be_written_hides_no_error(tmp_path: Path) -> None
     assert "stays `running`" in raised.value.__notes__[0]
 
 
+@pytest.mark.parametrize("step", [2**63, -(2**63) - 1, 2**200])
+def test_a_number_that_no_column_holds_is_named_and_the_others_are_counted(tmp_path: Path, step: int) -> None:
+    store = Store(str(tmp_path))
+    write(store, 1, [])
+    bad = write(store, 2, [], step=step)
+    now = ledger(store)
+    assert ask(now, "SELECT name FROM artifacts") == [("tests/n1",)]
+    [(what, why)] = now.unreadable.items()
+    assert what.endswith(bad.spec.address) and f"{step} does not fit into 64 bits" in why
+
+
 def test_summaries_that_are_no_summaries_are_named(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     made = write(store, 1, [])
