@@ -25,12 +25,12 @@ from rich.console import Console
 from evals.reports.report import stage_rows
 from lineage.artifact.store import Artifact
 from lineage.build.plan import resolve
+from lineage.project import CODE as REPOSITORY
 from lineage.shards.execution import Execution
 from marin_assets.cli.ferry import stage_table
 from recipes import ferry as recipe
 from recipes.smoke import smoke_ferry
 from resources.lab import Lab
-from resources.stores import REPOSITORY
 
 DAY = "2026-11-21"
 

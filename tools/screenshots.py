@@ -20,11 +20,11 @@ import dagster as dg
 from playwright.sync_api import Page, sync_playwright
 
 from lineage.build.plan import resolve
+from lineage.project import CODE as REPOSITORY
 from marin_assets.outcomes import outcomes
 from recipes import ferry as recipe
 from recipes.smoke import smoke_ferry
 from resources.lab import lab_from_environment
-from resources.stores import REPOSITORY
 
 PORT = 3911
 START_SECONDS = 90

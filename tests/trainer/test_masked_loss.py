@@ -19,6 +19,7 @@ from lineage.build.plan import Node, Stage, build
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.order.token_cache import tokens_extra, write_flat_shard
 from lineage.writing.writer import Writer
+from trainer.batch import Batch
 from trainer.model.cross_entropy import TILE_ROWS, weighted_objective
 from trainer.objectives import next_token_loss
 from trainer.spec.stage import CHECKPOINT, CheckpointConfig, step_partition
@@ -75,16 +76,16 @@ def test_a_step_under_a_mask_does_not_see_masked_targets() -> None:
     mask = np.where(np.arange(16) == 15, 0, MASK).astype(np.float32)
     mask[2] = 0  # a microbatch in which nothing counts
     other = np.where(np.arange(16) == 15, (GOOD + 1) % 63, GOOD).astype(np.int32)
-    (one, metrics), (two, _) = (step(state_with_row(0.1), tokens, 0, mask) for tokens in (GOOD, other))
+    (one, metrics), (two, _) = (step(state_with_row(0.1), Batch(tokens, mask), 0) for tokens in (GOOD, other))
     assert np.isfinite(float(metrics.loss)) and not bool(metrics.skipped)
     assert bits(one) == bits(two)
-    (seen, _), (elsewhere, _) = (step(state_with_row(0.1), tokens, 0, np.ones_like(mask)) for tokens in (GOOD, other))
+    (seen, _), (elsewhere, _) = (step(state_with_row(0.1), Batch(tokens, np.ones_like(mask)), 0) for tokens in (GOOD, other))
     assert bits(seen) != bits(elsewhere)
 
 
 def test_a_batch_in_which_nothing_counts_gives_no_gradient() -> None:
     step = step_of(replace(SPEC, microbatch_size=1))
-    _, metrics = step(state_with_row(0.1), GOOD, 0, np.zeros(GOOD.shape, np.float32))
+    _, metrics = step(state_with_row(0.1), Batch(GOOD, np.zeros(GOOD.shape, np.float32)), 0)
     assert (float(metrics.loss), float(metrics.grad_norm), bool(metrics.skipped)) == (0.0, 0.0, False)
 
 
