@@ -115,7 +115,7 @@ class Workers(RuleBasedStateMachine):
         _, ended = self.queue.expire(self.now)
         for key, answer in ended:
             assert key not in self.first and answer.status == 502
-            assert b"none answered it, the last was worker" in answer.body
+            assert b"none answered it; the last was worker" in answer.body
             self.first[key], self.versions[key] = answer, "the broker"
 
     @rule()
