@@ -32,6 +32,8 @@ EVERY = (
            "Compares manifests, lineage tables and the event log, at 05:45 UTC."),
     Upkeep("tell_of_incidents", ("operations/alerts",), "alerts", "*/10 * * * *",
            "Looks for what is broken and tells people, every ten minutes."),
+    Upkeep("probe_services", ("operations/probes",), "probes", "*/10 * * * *",
+           "Sends a small request to each service that the lab needs, every ten minutes."),
     Upkeep("publish_site", ("operations/site",), "daily_site", "0 8 * * *",
            "Brings the lab's public site up to date, at 08:00 UTC."),
     Upkeep("scout_night", ("scouts/",), "nightly_scouts", "0 2 * * *",

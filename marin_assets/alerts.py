@@ -11,6 +11,7 @@ import dagster as dg
 
 from marin_assets.areas import owners
 from marin_assets.outcomes import outcomes
+from marin_assets.probes import day_of_probes
 from resources.lab import Lab
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ def all_findings(
         *conditions.budget_findings(ledger, limits, now),
         *conditions.queue_findings(queued_runs(instance), now, limits),
         *conditions.scout_findings(silent_scouts(lab, now)),
+        *conditions.probe_findings(day_of_probes(lab, now)),
     ]
     for campaign in campaigns:
         findings += conditions.campaign_findings(campaign, campaign_runs(instance, campaign))

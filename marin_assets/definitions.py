@@ -22,6 +22,7 @@ from marin_assets.histories import history_specs
 from marin_assets.laws import forecast_templates, law_templates, verdicts_asset
 from marin_assets.models import model_assets
 from marin_assets.operations import ferry_expiry_asset, lineage_consistency_asset, pass_rate_asset
+from marin_assets.probes import probes_asset
 from marin_assets.runs import run_templates, training_asset
 from marin_assets.scouts import SCOUTS, scout_asset, scouts_asset
 from marin_assets.site import site_asset
@@ -153,6 +154,7 @@ def build_defs(lab: LabOrResource, *, ferry: Ferry, declared: Declarations) -> d
             *(scout_asset(name) for name in SCOUTS),
             scouts_asset(),
             site_asset(names),
+            probes_asset(),
             *history_specs(declared_histories()),
             *(broken_spec(broken) for broken in declared.broken),
         ],

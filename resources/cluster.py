@@ -80,6 +80,10 @@ class Cluster:
     def create(self, collection: str, body: Object) -> Object:
         return self._json("POST", self._path(collection), body=body)
 
+    def would_create(self, collection: str, body: Object) -> Object:
+        """Ask the server to do all of a create but keep the object. Raises: ApiError if it would refuse it."""
+        return self._json("POST", self._path(collection), body=body, params={"dryRun": "All"})
+
     def get(self, collection: str, name: str) -> Object | None:
         """Return an object, or None if there is none."""
         try:

@@ -16,8 +16,8 @@ from evals.scoring.report_page import score_cells
 from lineage.artifact.store import Artifact, Store
 from lineage.build.plan import resolve
 from marin_assets.cli.console import print_json, print_table
-from marin_assets.cli.materialize import QUIET
 from marin_assets.cli.options import AS_JSON, exit_by
+from marin_assets.cli.upkeep import QUIET
 from marin_assets.definitions import declared_defs
 from marin_assets.outcomes import classify
 from partitions.axes import DAY_FORMAT, FIRST_DAY

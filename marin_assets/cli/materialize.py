@@ -1,5 +1,6 @@
 """The command `marin materialize`: an asset and whatever is missing above it."""
 
+import dataclasses
 import difflib
 import logging
 import uuid
@@ -17,6 +18,7 @@ from lineage.shards.worker_pool import WorkerPool
 from marin_assets.cli.console import print_json
 from marin_assets.cli.options import AS_JSON
 from marin_assets.cli.stage_lines import StageLines
+from marin_assets.cli.upkeep import QUIET, materialize_upkeep, print_materialized
 from marin_assets.definitions import declared_defs, declared_templates
 from marin_assets.factory import AssetTemplate
 from recipes.lab import declarations
@@ -27,10 +29,6 @@ from resources.lab import PRIORITY_TAG, Lab, lab_from_environment
 log = logging.getLogger(__name__)
 SHOWN_PARTITIONS = 20
 INTERACTIVE = "interactive"
-QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-"""Dagster's events go to the instance, where the UI shows them. The terminal shows progress, results and the cause of a
-failure.
-"""
 
 
 def materialize(
@@ -38,12 +36,25 @@ def materialize(
     partition: Annotated[str | None, typer.Option(help="Partition, for an asset that has partitions.")] = None,
     as_json: Annotated[bool, AS_JSON] = False,
 ) -> None:
-    """Materialize one canonical asset and whatever is missing above it, one Dagster run each."""
+    """Materialize one canonical asset and whatever is missing above it, one Dagster run each; or a report, scout or probe."""
+    if not is_artifact(asset) and (upkeep := materialize_upkeep(asset, partition)) is not None:
+        if as_json:
+            print_json(dataclasses.asdict(upkeep))
+        else:
+            print_materialized(upkeep, Console())
+        return
     made = materialize_with_ancestors(asset, partition)
     if as_json:
         print_json({"name": made.name, "uri": made.uri, "data_version": made.data_version})
     else:
         Console().print(f"{made.name} is at {made.uri}", soft_wrap=True, markup=False)
+
+
+def is_artifact(key: str) -> bool:
+    """Whether the key is that of an artifact or of a declared run, working or broken."""
+    known = {"/".join(template.example.key) for template in declared_templates()}
+    runs = (f"runs/{run.name}/training" for run in (*declarations().runs, *declarations().broken))
+    return key in known or key in runs
 
 
 def materialize_with_ancestors(key: str, partition: str | None) -> Artifact:

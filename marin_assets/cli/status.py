@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import dagster as dg
 import polars as pl
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from lineage.artifact.store import Store
@@ -17,6 +18,7 @@ from marin_assets.cli.listing import age, duration, size
 from marin_assets.cli.options import AS_JSON, ROOT
 from marin_assets.cli.show_lineage import stores_of
 from marin_assets.outcomes import Outcome, outcomes
+from operations.probes.outcomes import health, since
 
 CAMPAIGNS = ("ferry", "canary_cpu")
 SHOWN_OUTCOMES = 5
@@ -27,9 +29,10 @@ def status(as_json: Annotated[bool, AS_JSON] = False, root: Annotated[str | None
     rows = holdings(stores_of(root))
     with dg.DagsterInstance.get() as instance:
         history = {campaign: outcomes(instance, campaign) for campaign in CAMPAIGNS}
+    services = health_of_services(stores_of(root)[0])
     if as_json:
         campaigns = {name: [dataclasses.asdict(o) for o in attempts] for name, attempts in history.items()}
-        print_json({"campaigns": campaigns, "holds": rows})
+        print_json({"campaigns": campaigns, "services": services, "holds": rows})
         return
     console = Console()
     for campaign, attempts in history.items():
@@ -38,12 +41,21 @@ def status(as_json: Annotated[bool, AS_JSON] = False, root: Annotated[str | None
         console.print(f"[bold]{campaign}[/]: {passed} of {len(finished)} finished runs passed", highlight=False)
         if attempts:
             print_table(_history_table(attempts[:SHOWN_OUTCOMES]), console)
+    if services:
+        print_table(_services_table(services), console)
     if not rows:
         console.print("nothing was made yet; `./marin ferry` makes a whole day")
         return
     print_table(_holdings_table(rows), console)
     total = sum(row["num_bytes"] for row in rows), sum(row["cpu_seconds"] for row in rows)
     console.print(f"{sum(row['artifacts'] for row in rows):,} artifacts, {size(total[0])}, {total[1] / 3600:.2f} CPU hours")
+
+
+def health_of_services(store: Store) -> list[dict[str, Any]]:
+    """Return the health of each probed service over the last 24 hours; none if no probe was sent."""
+    now = datetime.datetime.now(datetime.UTC)
+    healths = health(since(store, now - datetime.timedelta(days=1), now))
+    return [{**dataclasses.asdict(each), "success_ratio": each.success_ratio} for each in healths]
 
 
 def holdings(stores: Sequence[Store]) -> list[dict[str, Any]]:
@@ -75,6 +87,18 @@ def _holdings_table(rows: Sequence[dict[str, Any]]) -> Table:
     for row in rows:
         newest = f"{age(row['newest'], now)} ago"
         table.add_row(row["what"], f"{row['artifacts']:,}", size(row["num_bytes"]), duration(row["wall_seconds"]), newest)
+    return table
+
+
+def _services_table(services: Sequence[dict[str, Any]]) -> Table:
+    table = Table(title="probes of the last 24 hours", title_style="bold", header_style="bold", pad_edge=False)
+    table.add_column("service", no_wrap=True)
+    for name in ("answered", "median", "p95"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("last error", overflow="ellipsis", no_wrap=True)
+    for row in services:
+        seconds = ("" if row[name] is None else f"{row[name]:.2f} s" for name in ("median_seconds", "p95_seconds"))
+        table.add_row(row["probe"], f"{row['ok']} of {row['times']}", *seconds, escape(row["last_error"]))
     return table
 
 

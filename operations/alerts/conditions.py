@@ -10,6 +10,7 @@ import polars as pl
 from operations.alerts.incidents import Finding
 from operations.ledger.ledger import Ledger
 from operations.ledger.prices import total
+from operations.probes.outcomes import FAILURES_IN_A_ROW, Health
 
 MIN_PASS_RATE = 0.9
 
@@ -107,3 +108,13 @@ def scout_findings(silent: Mapping[str, str]) -> Iterator[Finding]:
     """Scouts that have not reported since they were last due (`operations.scouts.reports.silent`). `silent`: scout -> why."""
     for scout, why in silent.items():
         yield Finding("silent_scout", scout, f"the scout {scout} is silent: {why}", f"./marin materialize scouts/{scout}", {})
+
+
+def probe_findings(healths: Sequence[Health]) -> Iterator[Finding]:
+    """Services whose last probes all failed."""
+    for health in healths:
+        if health.broken:
+            ratio = f"{health.success_ratio:.0%} of the last day's succeeded"
+            summary = f"the last {FAILURES_IN_A_ROW} probes of {health.probe} failed; {ratio}"
+            command = "./marin materialize operations/probes"
+            yield Finding("failing_probe", health.probe, summary, command, {"last error": health.last_error})

@@ -30,6 +30,7 @@ type Kind = Literal[
     "budget",
     "expired_waiver",
     "silent_scout",
+    "failing_probe",
 ]
 
 

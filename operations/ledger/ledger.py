@@ -4,6 +4,7 @@ It needs the stores alone. What only Dagster's database knows is given by the sh
 """
 
 import datetime
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,8 +16,11 @@ from lineage.trust.verdict_log import read_log
 from lineage.trust.waivers import recorded_waivers
 from operations.ledger.attempts import from_manifests, update_launches
 from operations.ledger.prices import Price, PriceTable, cost
-from operations.ledger.schema import FROM_MANIFESTS, LAUNCHES, MONEY, ONLY_IN_DAGSTER, PRICES, VERDICTS, WAIVERS
+from operations.ledger.schema import FROM_MANIFESTS, LAUNCHES, MONEY, ONLY_IN_DAGSTER, PRICES, PROBES, VERDICTS, WAIVERS
 from operations.ledger.tables import update_tables
+from operations.probes.outcomes import probe_files
+
+PROBE_DAYS = 35
 
 
 @dataclass(frozen=True)
@@ -42,13 +46,14 @@ def open_ledger(
     for store in stores:
         of_manifests, bad = update_tables(store)
         launches, bad_summaries = update_launches(store, today)
-        unreadable |= {store.storage.uri(name): why for name, why in (bad | bad_summaries).items()}
+        probes, bad_probes = _probes(store, today)
+        unreadable |= {store.storage.uri(name): why for name, why in (bad | bad_summaries | bad_probes).items()}
         attempts = pl.concat([launches, from_manifests(of_manifests["artifacts"], launches)])
         verdicts, waivers = _trust(store)
-        tables = {**of_manifests, "attempts": attempts, "verdicts": verdicts, "waivers": waivers}
+        tables = {**of_manifests, "attempts": attempts, "verdicts": verdicts, "waivers": waivers, "probes": probes}
         for name, table in tables.items():
             by_name.setdefault(name, []).append(table.with_columns(store=pl.lit(name_of(store))))
-    schemas = {**FROM_MANIFESTS, "attempts": LAUNCHES, "verdicts": VERDICTS, "waivers": WAIVERS}
+    schemas = {**FROM_MANIFESTS, "attempts": LAUNCHES, "verdicts": VERDICTS, "waivers": WAIVERS, "probes": PROBES}
     whole = {
         name: pl.concat([pl.DataFrame(schema={**s, "store": pl.String}), *by_name.get(name, [])]) for name, s in schemas.items()
     }
@@ -96,3 +101,15 @@ def _trust(store: Store) -> tuple[pl.DataFrame, pl.DataFrame]:
         waivers.append((artifact.spec.address, *what, artifact.manifest.created, ""))
     waivers += [(address, *[None] * 7, why) for address, why in recorded.refused]
     return pl.DataFrame(verdicts, schema=VERDICTS, orient="row"), pl.DataFrame(waivers, schema=WAIVERS, orient="row")
+
+
+def _probes(store: Store, today: datetime.date) -> tuple[pl.DataFrame, dict[str, str]]:
+    """Return the outcomes of recent days, and name -> reason of each file that cannot be read."""
+    tables, bad = [pl.DataFrame(schema=PROBES)], {}
+    oldest = (today - datetime.timedelta(days=PROBE_DAYS)).isoformat()
+    for name in probe_files(store, oldest):
+        try:
+            tables.append(pl.read_ndjson(io.BytesIO(store.storage.read_bytes(name) or b""), schema=PROBES))
+        except pl.exceptions.PolarsError as error:
+            bad[name] = str(error)[:500]
+    return pl.concat(tables), bad

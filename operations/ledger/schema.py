@@ -157,6 +157,9 @@ WAIVERS = {
 }
 """A row a waiver. `refused` says why it does not count; empty if it does until it expires."""
 
+PROBES = {"probe": pl.String, "at": pl.String, "ok": pl.Boolean, "seconds": pl.Float64, "why": pl.String}
+"""A row a probe of the last `operations.ledger.ledger.PROBE_DAYS` days (`operations.probes`)."""
+
 PRICES = {
     "what": pl.String,
     "unit": pl.String,

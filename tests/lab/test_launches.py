@@ -1,5 +1,6 @@
 """Launches on a real API server, pods as processes: created once, adopted, refused, retried, left alone."""
 
+import datetime
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from kubelet import Kubelet
 from launches import IMAGE, ROOT, WAIT_SECONDS, cordoned, launch_of, launcher_of, until
 
 from lineage.jobs.job import LaunchRequest
+from operations.probes.outcomes import send
 from recipes.hardware import hardware
 from resources.cluster import CONFIG_MAPS, JOBS, PODS, ApiError, Cluster
 from resources.cluster_settings import Mount
@@ -24,6 +26,7 @@ from resources.job_account import LaunchRefusedError
 from resources.job_kinds import JOB, Start, state_of
 from resources.kubernetes_launcher import JobFailedError
 from resources.manifests import ATTEMPT, HISTORY, JUDGED, object_name
+from resources.probes import launcher_probes
 
 pytestmark = pytest.mark.cluster
 
@@ -190,6 +193,25 @@ def test_a_job_file_that_a_quota_refuses_leaves_nothing_on_the_server(cluster: C
     with pytest.raises(ApiError, match="exceeded quota: few"):
         launcher_of(cluster, tmp_path)(launch_of(tmp_path, steps=[]))
     assert cluster.find(JOBS) == []
+
+
+def test_a_probe_of_submission_makes_no_job_and_names_what_refuses_it(cluster: Cluster, tmp_path: Path) -> None:
+    launcher = launcher_of(cluster, tmp_path)
+    probes = launcher_probes(launcher)
+    assert all(outcome.ok for outcome in send(probes, lambda: datetime.datetime.now(datetime.UTC)))
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "few"},
+        "spec": {"hard": {"count/jobs.batch": "0"}},
+    }
+    cluster.create("/api/v1/namespaces/{namespace}/resourcequotas", quota)
+    until(lambda: cluster.find("/api/v1/namespaces/{namespace}/resourcequotas")[0].get("status", {}).get("hard"), "it counts")
+    api_server, job_submit = send(probes, lambda: datetime.datetime.now(datetime.UTC))
+    assert api_server.ok and not job_submit.ok and "exceeded quota: few" in job_submit.why
+    away = launcher_probes(replace(launcher, cluster=replace(cluster, server="https://127.0.0.1:1", patience_seconds=900.0)))
+    assert not any(outcome.ok for outcome in send(away, lambda: datetime.datetime.now(datetime.UTC)))
+    assert (cluster.find(JOBS), cluster.find(PODS)) == ([], [])
 
 
 def test_a_job_file_goes_with_its_job(cluster: Cluster, tmp_path: Path) -> None:
