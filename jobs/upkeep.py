@@ -34,6 +34,8 @@ EVERY = (
            "Looks for what is broken and tells people, every ten minutes."),
     Upkeep("probe_services", ("operations/probes",), "probes", "*/10 * * * *",
            "Sends a small request to each service that the lab needs, every ten minutes."),
+    Upkeep("send_traces", ("operations/traces",), "traces", "*/5 * * * *",
+           "Sends attempts that have ended as OpenTelemetry spans, every five minutes, where an endpoint is set."),
     Upkeep("publish_site", ("operations/site",), "daily_site", "0 8 * * *",
            "Brings the lab's public site up to date, at 08:00 UTC."),
     Upkeep("scout_night", ("scouts/",), "nightly_scouts", "0 2 * * *",

@@ -28,6 +28,7 @@ from marin_assets.scouts import SCOUTS, scout_asset, scouts_asset
 from marin_assets.site import site_asset
 from marin_assets.sweeps import sweep_asset, sweep_data, sweep_templates
 from marin_assets.table import AssetTable
+from marin_assets.telemetry import traces_asset
 from marin_assets.transparency import transparency_log_asset
 from marin_assets.weekly import weekly_report_asset
 from recipes import data
@@ -155,6 +156,7 @@ def build_defs(lab: LabOrResource, *, ferry: Ferry, declared: Declarations) -> d
             scouts_asset(),
             site_asset(names),
             probes_asset(),
+            traces_asset(),
             *history_specs(declared_histories()),
             *(broken_spec(broken) for broken in declared.broken),
         ],

@@ -77,6 +77,7 @@ GROUPS = (
             Command("sign", "commands_signing:sign", "sign an artifact, or add your signature"),
             Command("log", "commands_signing:log", "append to the transparency log"),
             Command("openlineage", "commands_signing:openlineage", "send OpenLineage events"),
+            Command("metrics", "metrics:metrics", "the ledger for Prometheus"),
         ),
     ),
     Group(
