@@ -65,6 +65,8 @@ _VIEWS: Mapping[str, View] = MappingProxyType(
         "datakit.token_cache": View("tokens", frozenset({"binary"})),
         "trainer.pair_scores": View("tokens", frozenset({"jax", "parquet"})),
         "lineage.mixture": View("tokens", frozenset({"json"})),
+        "environments": View("sources", frozenset({"parquet"})),
+        "post_training.prompt_texts": View("contamination", frozenset({"parquet"})),
         "evals.suite": View("evaluation", frozenset({"parquet"})),
         "evals.policy": View("evaluation", frozenset({"json"})),
     }
@@ -72,5 +74,5 @@ _VIEWS: Mapping[str, View] = MappingProxyType(
 
 
 def view_of(stage: str) -> View:
-    """Return the view of a stage's assets. A stage without a row is shown as an attribute table of documents."""
-    return _VIEWS.get(stage, _ATTRIBUTES)
+    """Return the view of a stage's assets, or of its family. One without a row is shown as an attribute table of documents."""
+    return _VIEWS.get(stage, _VIEWS.get(stage.partition(".")[0], _ATTRIBUTES))

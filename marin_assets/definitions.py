@@ -23,6 +23,7 @@ from marin_assets.laws import forecast_templates, law_templates, verdicts_asset
 from marin_assets.models import model_assets
 from marin_assets.operations import ferry_expiry_asset, lineage_consistency_asset, pass_rate_asset
 from marin_assets.probes import probes_asset
+from marin_assets.rewards import environment_templates, reward_templates, reward_training
 from marin_assets.runs import run_templates, training_asset
 from marin_assets.scouts import SCOUTS, scout_asset, scouts_asset
 from marin_assets.site import site_asset
@@ -39,6 +40,7 @@ from recipes.gaps import gap_node
 from recipes.histories.declared import declared_histories
 from recipes.lab import Broken, Declarations, declarations
 from recipes.models import PublishedModel
+from recipes.records.reward_run import RewardRun
 from recipes.records.run import Run
 from recipes.runs import policy
 from recipes.study import Sweep
@@ -48,6 +50,7 @@ from sensors.campaigns import canary_after_ferry, pass_rate_sensors
 from sensors.checkpoints import checkpoint_sensor
 from sensors.committed import committed_sensor
 from sensors.evaluations import leaderboard_sensor
+from sensors.rewards import reward_sensor
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +75,7 @@ def tabled(declared: Declarations) -> tuple[AssetTable, Declarations]:
 
     sweeps = kept(declared.sweeps, lambda sweep: sweep.name, lambda sweep: table.add(*_of_sweep(sweep)))
     runs = kept(declared.runs, lambda run: run.name, lambda run: table.add(*_of_run(run)))
+    rewards = kept(declared.rewards, lambda run: run.name, lambda run: table.add(*_of_rewards(run)))
     _add_cards(table, runs)
     corpora = kept(
         declared.corpora, lambda corpus: corpus.name, lambda corpus: table.add(corpus_assets(corpus), data.corpora(corpus))
@@ -83,7 +87,7 @@ def tabled(declared: Declarations) -> tuple[AssetTable, Declarations]:
     for band in bands():
         table.add(*canary_data(band))
     return table, replace(
-        declared, runs=runs, sweeps=sweeps, corpora=corpora, policies=policies, gaps=gaps, broken=tuple(broken)
+        declared, runs=runs, sweeps=sweeps, rewards=rewards, corpora=corpora, policies=policies, gaps=gaps, broken=tuple(broken)
     )
 
 
@@ -94,6 +98,12 @@ def _of_run(run: Run) -> tuple[Iterator[AssetTemplate], list]:
     of_models = (asset for model in models.values() for asset in model_assets(model, run))
     assets = chain(mix_assets(run), evaluation_assets(run), of_models, templates)
     return assets, [policy(run), *(template.example for template in templates)]
+
+
+def _of_rewards(run: RewardRun) -> tuple[Iterator[AssetTemplate], list]:
+    """Return all assets of a run on rewards, and the nodes whose ancestors must be among them."""
+    templates = reward_templates(run)
+    return chain(environment_templates(run), templates), [template.example for template in templates]
 
 
 def _of_sweep(sweep: Sweep) -> tuple[Iterator[AssetTemplate], list]:
@@ -143,6 +153,7 @@ def build_defs(lab: LabOrResource, *, ferry: Ferry, declared: Declarations) -> d
             *(asset_of(template) for template in by_factory),
             *(sweep_asset(sweep) for sweep in declared.sweeps),
             *(training_asset(run) for run in declared.runs),
+            *(reward_training(run) for run in declared.rewards),
             leaderboard_asset(results_of(every), declared.runs),
             verdicts_asset(declared.runs),
             *(canary_asset(band) for band in bands()),
@@ -164,6 +175,7 @@ def build_defs(lab: LabOrResource, *, ferry: Ferry, declared: Declarations) -> d
         schedules=[campaigns.ferry_schedule(sail), campaigns.weekly_schedule(), *upkeep.upkeep_schedules()],
         sensors=[
             checkpoint_sensor(declared.runs),
+            *([reward_sensor(declared.rewards)] if declared.rewards else []),
             *(canary_after_ferry(job) for job in canaries),
             committed_sensor(made),
             leaderboard_sensor(board),

@@ -17,7 +17,7 @@ from lineage.artifact.store import Artifact
 from lineage.build.plan import Built
 from lineage.graph.check_tables import manifest_digest
 from lineage.jobs.job import LaunchRecord
-from marin_assets import contamination_views, eval_views, science_views
+from marin_assets import contamination_views, eval_views, reward_views, science_views
 from marin_assets.event_log import INPUTS, MANIFEST_TAG, VERSION_TAG
 from marin_assets.pictures import drops_png
 from marin_assets.quality_views import card, cutoffs, rule_sets, scorer, scores
@@ -103,7 +103,8 @@ def recorded(artifact: Artifact) -> dict[str, dg.MetadataValue]:
         )
     if "waivers" in manifest.extra:
         metadata["waivers"] = records_table(manifest.extra["waivers"], ("problem", "artifact", "who", "why", "expires"))
-    needs = _NEEDS.get(artifact.spec.stage, frozenset())
+    stage = artifact.spec.stage
+    needs = _NEEDS.get(stage, _NEEDS.get(stage.partition(".")[0], frozenset()))
     return metadata | (_by_stage(_RECORDED, artifact) if needs <= manifest.extra.keys() else {})
 
 
@@ -125,8 +126,8 @@ def _columns(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 
 
 def _by_stage(shown: Mapping[str, "_Show"], artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    """Return what only artifacts of one stage show."""
-    show = shown.get(artifact.spec.stage)
+    """Return what only artifacts of one stage show, or of one family of stages (`environments.*`)."""
+    show = shown.get(artifact.spec.stage, shown.get(artifact.spec.stage.partition(".")[0]))
     return show(artifact) if show else {}
 
 
@@ -213,6 +214,11 @@ _NEEDS: Mapping[str, frozenset[str]] = {
     "evals.leaderboard": frozenset({"leaderboard"}),
     "evals.audit": frozenset({"audit"}),
     "trainer.hf_import": frozenset({"checkpoint"}),
+    "environments": frozenset({"environment"}),
+    "post_training.checkpoint": frozenset({"checkpoint"}),
+    "post_training.rollouts": frozenset({"iteration", "rollouts"}),
+    "post_training.held_out": frozenset({"held_out"}),
+    "post_training.audit": frozenset({"audit"}),
     "science.table": frozenset({"sweep"}),
     "science.fit": frozenset({"fit"}),
     "science.forecast": frozenset({"forecast"}),
@@ -235,6 +241,11 @@ _RECORDED: Mapping[str, _Show] = {
     "evals.export_canary": eval_views.export_canary,
     "evals.audit": contamination_views.audit_verdict,
     "trainer.hf_import": _imported,
+    "environments": reward_views.environment,
+    "post_training.checkpoint": reward_views.checkpoint,
+    "post_training.rollouts": reward_views.iteration,
+    "post_training.held_out": reward_views.held_out,
+    "post_training.audit": reward_views.audit,
     "science.table": science_views.table,
     "science.fit": science_views.law,
     "science.forecast": science_views.forecast,
@@ -249,6 +260,8 @@ _DRAWN: Mapping[str, _Show] = {
     "datakit.scores": scores,
     "datakit.score_cutoff": cutoffs,
     "trainer.checkpoint": _loss_curve,
+    "post_training.checkpoint": reward_views.curves,
+    "post_training.rollouts": reward_views.sampled_rollouts,
     "evals.result": eval_views.scores_picture,
     "evals.gap": eval_views.gap_page,
     "evals.leaderboard": eval_views.board,

@@ -1,4 +1,4 @@
-"""Sources, days, steps, tasks and trials as Dagster partitions."""
+"""Sources, days, steps, iterations, tasks and trials as Dagster partitions."""
 
 import datetime
 from collections.abc import Sequence
@@ -22,6 +22,11 @@ def days() -> dg.DailyPartitionsDefinition:
 def steps(saved: Sequence[str]) -> dg.StaticPartitionsDefinition:
     """One partition for each step that a declared run keeps: what can be made, whether or not training has reached it."""
     return dg.StaticPartitionsDefinition(list(saved))
+
+
+def iterations(names: Sequence[str]) -> dg.StaticPartitionsDefinition:
+    """One partition for each iteration of a run on rewards."""
+    return dg.StaticPartitionsDefinition(list(names))
 
 
 def steps_by_task(saved: Sequence[str], tasks: Sequence[str]) -> dg.MultiPartitionsDefinition:

@@ -15,9 +15,9 @@ from lineage.writing.writer import Writer
 from post_training.advantages import advantages, dead_groups
 from post_training.environments.prompt import Prompt, Verdict
 from post_training.spec import RewardRunSpec
+from post_training.stage import ROLLOUTS_FILE
 
 FORMAT = "rollouts/1"
-ROLLOUTS_FILE = "rollouts.parquet"
 SCHEMA = {
     "iteration": pl.Int64,
     "row": pl.Int64,

@@ -7,6 +7,7 @@ from lineage.stage import Stage
 from post_training.spec import RewardRunSpec, SamplingConfig
 from trainer.spec.checks import require
 
+ROLLOUTS_FILE = "rollouts.parquet"
 _ITERATION = re.compile(r"iteration-(\d{8})")
 
 

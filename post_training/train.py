@@ -17,10 +17,10 @@ from lineage.jobs.job import Job
 from lineage.shards.measure import measuring
 from post_training.asking import Asked, Words
 from post_training.environments.verify import verifier_of
-from post_training.rollouts import ROLLOUTS_FILE, drawn_of, policy_digest, rollouts_config, write_rollouts
+from post_training.rollouts import drawn_of, policy_digest, rollouts_config, write_rollouts
 from post_training.sampling import Roller
 from post_training.spec import KLConfig
-from post_training.stage import ROLLOUTS, RewardCheckpointConfig, RolloutsConfig, iteration_partition
+from post_training.stage import ROLLOUTS, ROLLOUTS_FILE, RewardCheckpointConfig, RolloutsConfig, iteration_partition
 from post_training.update import batches, objective
 from trainer.checkpoint import METRICS_SCHEMA, Tables, TrainState, read_model, read_model_config
 from trainer.initial_state import start_input, starting_state

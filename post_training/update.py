@@ -11,6 +11,7 @@ from jaxtyping import Array
 
 from post_training.log_probs import full_kl, token_log_probs
 from post_training.losses import LogProbs, policy_loss, ratios, token_weights
+from post_training.order import order_of_rows
 from post_training.rollouts import Drawn
 from post_training.spec import Imitate, RewardRunSpec
 from trainer.model.protocol import LanguageModel
@@ -68,7 +69,7 @@ def batches(spec: RewardRunSpec, iteration: int, table: pl.DataFrame, drawn: Dra
     advantage = table["advantage"].to_numpy()
     reference = np.zeros_like(drawn.before) if drawn.reference is None else drawn.reference
     for epoch in range(spec.inner_epochs):
-        order = np.random.default_rng([spec.run.seed, 3, iteration, epoch]).permutation(rows)
+        order = order_of_rows(spec, iteration, epoch)
         for start in range(0, rows, size):
             at = order[start : start + size]
             weights = np.asarray(token_weights(spec.loss, jnp.asarray(mask[at]), spec.sampling.max_new_tokens))

@@ -15,6 +15,7 @@ from lineage.project import PREFIX
 from recipes import studies
 from recipes.gaps import Gap
 from recipes.records.data import Corpus
+from recipes.records.reward_run import RewardRun
 from recipes.records.run import Run
 from recipes.sources import own_recipes
 from recipes.study import Study, Sweep
@@ -39,10 +40,11 @@ class Broken:
 
 @dataclass(frozen=True)
 class Declarations:
-    """The declarations of a lab: runs, sweeps, additional corpora, gaps, and declarations that a mistake disables."""
+    """The declarations of a lab: runs, sweeps, runs on rewards, corpora, gaps, and declarations that a mistake disables."""
 
     runs: tuple[Run, ...] = ()
     sweeps: tuple[Sweep, ...] = ()
+    rewards: tuple[RewardRun, ...] = ()
     corpora: tuple[Corpus, ...] = ()
     gaps: tuple[Gap, ...] = ()
     policies: tuple[Corpus, ...] = ()
@@ -89,6 +91,7 @@ def load(declared: Mapping[str, Callable[[], Study]]) -> Declarations:
         for study in loading.tried(function, name, name):
             loading.members(name, "run", study.runs, loading.runs)
             loading.members(name, "sweep", study.sweeps, loading.sweeps)
+            loading.members(name, "run on rewards", study.rewards, loading.rewards)
             loading.members(name, "corpus", study.corpora, loading.corpora)
             loading.members(name, "gap", study.gaps, loading.gaps)
             loading.members(name, "corpus of policies", study.policies, loading.policies)
@@ -97,6 +100,7 @@ def load(declared: Mapping[str, Callable[[], Study]]) -> Declarations:
     return Declarations(
         runs=tuple(loading.runs.values()),
         sweeps=tuple(loading.sweeps.values()),
+        rewards=tuple(loading.rewards.values()),
         corpora=tuple(loading.corpora.values()),
         gaps=tuple(loading.gaps.values()),
         policies=tuple(loading.policies.values()),
@@ -111,13 +115,14 @@ class _Loading:
 
     runs: dict[str, Run] = field(default_factory=dict)
     sweeps: dict[str, Sweep] = field(default_factory=dict)
+    rewards: dict[str, RewardRun] = field(default_factory=dict)
     corpora: dict[str, Corpus] = field(default_factory=dict)
     gaps: dict[str, Gap] = field(default_factory=dict)
     policies: dict[str, Corpus] = field(default_factory=dict)
     broken: list[Broken] = field(default_factory=list)
     study_of: dict[str, str] = field(default_factory=dict)
 
-    def members[T: (Run, Sweep, Corpus, Gap)](
+    def members[T: (Run, Sweep, RewardRun, Corpus, Gap)](
         self, study: str, kind: str, declared: tuple[Callable[[], T], ...], into: dict[str, T]
     ) -> None:
         for function in declared:

@@ -36,10 +36,12 @@ from evals.tasks.policy import POLICY
 from lineage.build.waiver_stage import WAIVER
 from lineage.order.mixture import MIXTURE
 from lineage.stage import Stage
+from post_training.audit import REWARD_AUDIT
 from post_training.environments.arithmetic import ADDITION
 from post_training.environments.benchmark import BENCHMARK
 from post_training.environments.gym import GYM
 from post_training.stage import HELD_OUT, REWARD_CHECKPOINT, ROLLOUTS
+from post_training.texts import PROMPT_TEXTS, ROLLOUT_TEXTS
 from recipes.contamination import DeclaredPolicy
 from science.forecasts.board import BOARD
 from science.forecasts.fit_stage import FIT
@@ -103,5 +105,8 @@ def stages() -> Mapping[str, Stage]:
         REWARD_CHECKPOINT,
         ROLLOUTS,
         HELD_OUT,
+        PROMPT_TEXTS,
+        ROLLOUT_TEXTS,
+        REWARD_AUDIT,
     )
     return MappingProxyType({stage.name: stage for stage in known})

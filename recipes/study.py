@@ -8,6 +8,7 @@ from recipes.gaps import Gap
 from recipes.policies import HELDOUT_TASK
 from recipes.records.data import Corpus
 from recipes.records.placement import TrialOf
+from recipes.records.reward_run import RewardRun
 from recipes.records.run import AtStep, Run
 from science.fit_sweep import FitConfig
 from trainer.spec.target import size_of
@@ -86,6 +87,9 @@ class Study:
     question: str
     runs: tuple[Callable[[], Run], ...] = ()
     sweeps: tuple[Callable[[], Sweep], ...] = ()
+    rewards: tuple[Callable[[], RewardRun], ...] = ()
+    """Runs that learn from rewards."""
+
     corpora: tuple[Callable[[], Corpus], ...] = ()
     """Corpora that no run trains on, for comparison with others."""
 

@@ -7,12 +7,13 @@ from typing import Any
 from lineage.artifact.store import Artifact, Store
 from lineage.build.plan import ancestors_first, build, resolve
 from lineage.jobs.job import Launcher
-from post_training.spec import RewardRunSpec
-from recipes import rewards
+from post_training.texts import shards_of
+from recipes import reward_runs, rewards
+from recipes.records.reward_run import RewardRun, held_out_like
 from scenarios.evidence import Teller
 
 LOOK = ("rloo", "grpo", "permuted")
-STUDY = (*LOOK, "own-right")
+STUDY = (*LOOK, "own_right")
 GAIN, ABOVE, CHANGE = 0.30, 0.70, 0.04
 """Bars: points above the base and the accuracy of a learner, and the largest change of the control."""
 
@@ -36,20 +37,18 @@ def learned(store: Store, arms: Sequence[str], seeds: Sequence[int], completions
     found = []
     for seed in seeds:
         for arm in ("base", *arms):
-            spec = rewards.imitation(seed) if arm == "base" else rewards.learner(arm, seed)
-            found.append(one(store, arm, seed, spec, completions, launcher))
+            run = rewards.base(seed) if arm == "base" else rewards.learner(arm, seed)
+            found.append(one(store, arm, seed, run, completions, launcher))
     return found
 
 
-def one(store: Store, arm: str, seed: int, spec: RewardRunSpec, completions: int, launcher: Launcher) -> Learned:
+def one(store: Store, arm: str, seed: int, run: RewardRun, completions: int, launcher: Launcher) -> Learned:
     """Build one run and its scores."""
-    node = rewards.held_out(spec, completions)
+    node = reward_runs.held_out(run, run.spec.run.num_steps, held_out_like(run.spec.sampling, completions))
     for each in ancestors_first([node]):
         build(store, each, launcher=launcher, run_id="post-train")
     scored = resolve(store, node)
-    learned_from = resolve(store, rewards.checkpoint(spec)).manifest.extra["checkpoint"]["rollouts"]
-    every = store.artifacts("runs", spec.run.name, "rollouts")
-    shards = tuple(each for each in every if each.data_version == learned_from.get(str(each.spec.partition)))
+    shards = tuple(shards_of(resolve(store, reward_runs.last_checkpoint(run))))
     return Learned(arm, seed, scored.manifest.extra["held_out"], shards)
 
 
@@ -66,7 +65,7 @@ def judge(found: Sequence[Learned], teller: Teller) -> None:
         elif each.arm == "permuted":
             claim = "with permuted rewards the change is at most 4 points"
             teller.say("accuracy", claim, shown, abs(each.accuracy - base) <= CHANGE)
-        elif each.arm == "own-right":
+        elif each.arm == "own_right":
             teller.say("accuracy", "imitation of its own right samples, the same compute", shown)
     teller.act("pass@k on held-out prompts")
     for each in found:

@@ -9,12 +9,12 @@ import polars as pl
 
 from evals.scoring.report_page import Table, image, page
 from lineage.figures import new_figure
-from post_training.rollouts import ROLLOUTS_FILE
+from post_training.stage import ROLLOUTS_FILE
 from scenarios.bison_page import COLOURS, DETAILS_STYLE, MARKS
 from scenarios.evidence import Evidence, failures
 from scenarios.rewards import Learned
 
-LINES = {"base": "#8d99ae", "rloo": "#2b3a55", "grpo": "#c8553d", "permuted": "#b08968", "own-right": "#588157"}
+LINES = {"base": "#8d99ae", "rloo": "#2b3a55", "grpo": "#c8553d", "permuted": "#b08968", "own_right": "#588157"}
 SHOWN = {"reward": "mean reward", "kl": "KL to the base, nats a completion", "length": "tokens", "entropy": "nats a token",
          "dead_groups": "share of dead groups", "truncated": "share truncated"}  # fmt: skip
 EXAMPLES = 8

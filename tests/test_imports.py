@@ -17,7 +17,7 @@ ALLOWED = {
     "trainer": frozenset({"lineage"}),
     "serving": frozenset({"lineage", "trainer"}),
     "evals": frozenset({"lineage", "trainer", "serving"}),
-    "post_training": frozenset({"lineage", "trainer", "serving", "evals"}),
+    "post_training": frozenset({"lineage", "datakit", "trainer", "serving", "evals"}),
     "science": frozenset({"lineage", "trainer"}),
     "standards": frozenset({"lineage"}),
     "operations": frozenset({"lineage"}),

@@ -18,9 +18,11 @@ from lineage.artifact.store import Artifact
 from lineage.graph.edges import lineage_tables, open_all
 from marin_assets.cli.console import print_table
 from marin_assets.cli.options import ARTIFACT, AS_JSON, ROOT, exit_by
+from marin_assets.cli.rollout_exposure import print_reward_audit
 from marin_assets.cli.show_lineage import stores_of
+from post_training.audit import REWARD_AUDIT
 
-AUDIT_STAGE = "evals.audit"
+AUDIT_STAGES = ("evals.audit", REWARD_AUDIT.name)
 LEFT_TO_THE_PAGE = ("Digests",)
 
 
@@ -43,6 +45,8 @@ def print_audit(text: str, root: str | None, *, as_json: bool, console: Console)
     """
     artifact = audit_of(locate(stores_of(root), text))
     report = json.loads(artifact.files("audit.json")[0].read_text())
+    if artifact.spec.stage == REWARD_AUDIT.name and not as_json:
+        return print_reward_audit(artifact, report, console)
     if as_json:
         print(json.dumps({"audit": artifact.spec.address, **report}, indent=1, ensure_ascii=False))
         return report["verdict_at_step"] != "contaminated"
@@ -59,7 +63,7 @@ def print_audit(text: str, root: str | None, *, as_json: bool, console: Console)
 def audit_of(checkpoint: Artifact) -> Artifact:
     """Return the newest audit of an artifact. Raises: ValueError if there is none."""
     edges = lineage_tables(checkpoint.store).edges
-    made = edges.filter((pl.col("parent") == checkpoint.spec.address) & (pl.col("child_stage") == AUDIT_STAGE))
+    made = edges.filter((pl.col("parent") == checkpoint.spec.address) & pl.col("child_stage").is_in(AUDIT_STAGES))
     audits = open_all(checkpoint.store, made["child"].unique().to_list())
     if not audits:
         key = "/".join((*checkpoint.spec.key[:-1], "contamination_audit"))

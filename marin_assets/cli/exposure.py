@@ -14,7 +14,9 @@ from evals.audit.training_matches import document_reads, item_matches
 from lineage.artifact.locate import locate
 from marin_assets.cli.console import print_table
 from marin_assets.cli.options import ARTIFACT, AS_JSON, ROOT
+from marin_assets.cli.rollout_exposure import print_rollout_exposure
 from marin_assets.cli.show_lineage import stores_of
+from post_training.stage import REWARD_CHECKPOINT
 
 LISTED_STEPS = 12
 DOCUMENT_ID = re.compile(r"[0-9a-f]{32}")
@@ -27,7 +29,7 @@ def exposure(
     as_json: Annotated[bool, AS_JSON] = False,
     root: Annotated[str | None, ROOT] = None,
 ) -> None:
-    """Show at which training steps a checkpoint saw documents, or the documents that hold a benchmark item."""
+    """Show at which training steps a checkpoint saw documents, or those that hold a benchmark item; also of rollouts."""
     if (not document) == (item is None):
         raise typer.BadParameter("give --document (once or more) or --item")
     for each in document or []:
@@ -41,6 +43,9 @@ def print_exposure(
 ) -> None:
     """Print the steps at which a checkpoint saw documents, or those that hold an item; JSON has every read."""
     checkpoint = locate(stores_of(root), text)
+    if checkpoint.spec.stage == REWARD_CHECKPOINT.name:
+        print_rollout_exposure(checkpoint, documents, item, as_json=as_json, console=console)
+        return
     tiers: dict[str, str] = {}
     if item is not None:
         matches = item_matches(checkpoint, item)

@@ -22,6 +22,7 @@ from marin_assets.cli.upkeep import QUIET, materialize_upkeep, print_materialize
 from marin_assets.definitions import declared_defs, declared_templates
 from marin_assets.factory import AssetTemplate
 from recipes.lab import declarations
+from recipes.reward_runs import last_checkpoint
 from recipes.runs import checkpoint
 from resources.dagster_private import keep_engines
 from resources.lab import PRIORITY_TAG, Lab, lab_from_environment
@@ -66,7 +67,7 @@ def materialize_with_ancestors(key: str, partition: str | None) -> Artifact:
         keep_engines(instance)
         lab = lab_from_environment().lab(priority=INTERACTIVE, pool=pool)
         node, target = _node(lab, key, partition)
-        make(lab, instance, ancestors_first([node]), {node.key: target}, remade=[node])
+        make(lab, instance, ancestors_first([node]), _trainings(key) | {node.key: target}, remade=[node])
     return resolve(lab.store, node)
 
 
@@ -109,6 +110,16 @@ def make(
         log.info("%s: %s", asset.key.to_user_string(), "materialized" if result.success else "failed")
 
 
+def _trainings(key: str) -> dict[tuple[str, ...], list[str]]:
+    """Return, for the training of a run, key of a checkpoint -> key of its training, of that run and those before it.
+
+    No other asset trains what is missing above it.
+    """
+    declared = declarations()
+    chains = {f"runs/{run.name}/training": [each.name for each in run.history] for run in (*declared.runs, *declared.rewards)}
+    return {("runs", name, "checkpoint"): ["runs", name, "training"] for name in chains.get(key, ())}
+
+
 def _node(lab: Lab, key: str, partition: str | None) -> tuple[Node, list[str]]:
     trained = {f"runs/{run.name}/training": run for run in declarations().runs}
     if key in trained:
@@ -116,12 +127,17 @@ def _node(lab: Lab, key: str, partition: str | None) -> tuple[Node, list[str]]:
         if partition is not None:
             raise ValueError(f"{key} has no partitions; leave --partition out")
         return checkpoint(run, run.spec.num_steps), key.split("/")
+    rewarded = {f"runs/{run.name}/training": run for run in declarations().rewards}
+    if key in rewarded:
+        if partition is not None:
+            raise ValueError(f"{key} has no partitions; leave --partition out")
+        return last_checkpoint(rewarded[key]), key.split("/")
     for broken in declarations().broken:
         if key == f"runs/{broken.name}/training":
             raise ValueError(str(broken))
     families = {"/".join(template.example.key): template for template in declared_templates()}
     if key not in families:
-        near = difflib.get_close_matches(key, [*trained, *families], n=3, cutoff=0.5)
+        near = difflib.get_close_matches(key, [*trained, *rewarded, *families], n=3, cutoff=0.5)
         meant = f"did you mean {', '.join(near)}?" if near else "`make ui` shows every key"
         raise ValueError(f"the graph has no asset {key!r}; {meant}")
     family = families[key]

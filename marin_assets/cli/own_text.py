@@ -90,7 +90,10 @@ def _check_name(name: str) -> None:
     if recipe_path(name).exists():
         return
     declared = declarations()
-    if name in {each.name for each in (*declared.runs, *declared.corpora, *declared.broken)} or name in catalogue():
+    if (
+        name in {each.name for each in (*declared.runs, *declared.rewards, *declared.corpora, *declared.broken)}
+        or name in catalogue()
+    ):
         where = declared.study_of.get(name)
         place = f"recipes/studies/{where}.py has it" if where else "the source catalogue has it"
         raise ValueError(f"--name {name} is taken ({place}); choose another name")

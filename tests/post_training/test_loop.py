@@ -14,8 +14,8 @@ from small_rewards import base, environment, learner, node, store_at, tokenizer
 from lineage.artifact.store import Artifact, Store
 from lineage.build.plan import ancestors_first, build, resolve
 from lineage.jobs.job import JobFailedError, LaunchRecord, LaunchRequest, read_job
-from post_training.rollouts import ROLLOUTS_FILE
 from post_training.spec import Distill, Grpo, KLConfig, RewardRunSpec, SamplingConfig
+from post_training.stage import ROLLOUTS_FILE
 from post_training.train import train_on_rewards
 
 
