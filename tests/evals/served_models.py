@@ -11,12 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
-import jax
 import numpy as np
 import uvicorn
 from safetensors.numpy import save_file
 from tiny import tiny_model, tiny_spec
+from tiny_models import random_model
 from tokenizers import Tokenizer
 from unigram import START, byte_tokenizer
 
@@ -32,7 +31,6 @@ from serving.server.engine import EngineSettings
 from serving.server.loaded_model import LoadedModel
 from serving.server.weights import Reloading
 from trainer.hf.convert import hf_config
-from trainer.model.build import init_model
 from trainer.spec.schedules import WarmupStableDecay
 from trainer.spec.stage import CHECKPOINT, CheckpointConfig, step_partition
 
@@ -95,7 +93,7 @@ def untrained(name: str, tokenizer: Tokenizer | None = None) -> LoadedModel:
         tokenizer = byte_tokenizer()
         tokenizer.add_special_tokens(["<|endoftext|>"])
     config = replace(RUN.model, vocab_size=tokenizer.get_vocab_size())
-    model = eqx.filter_jit(lambda key: init_model(config, key=key))(jax.random.PRNGKey(0))
+    model = random_model(config)
     return LoadedModel(
         name, "2026-01-01T00:00:00+00:00", model.decoder(), config, tokenizer, START, START, frozenset({START}), None
     )

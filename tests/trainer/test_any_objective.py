@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from tiny import tiny_spec
+from tiny_models import random_model
 
 from trainer.batch import Batch
-from trainer.model.build import init_model
 from trainer.model.protocol import LanguageModel
 from trainer.objectives import Sums, next_token_loss, token_log_probs
 from trainer.step import OBJECTIVES, compiled_step, initial_step_state, resolved_compute
@@ -38,7 +38,7 @@ def weighted(model: LanguageModel, batch: Scored, loads: object = None) -> tuple
 
 
 def test_log_probs_are_those_of_full_logits_of_each_segment() -> None:
-    model = init_model(SPEC.model, key=jax.random.PRNGKey(0))
+    model = random_model(SPEC.model)
     segments = np.repeat([[0, 1]], 8, axis=1).repeat(4, axis=0)
     found = token_log_probs(model, jnp.asarray(TOKENS), jnp.asarray(segments), temperature=0.7)
     alone = jax.nn.log_softmax(model(jnp.asarray(TOKENS[:, 8:])) / 0.7, axis=-1)
@@ -49,9 +49,9 @@ def test_log_probs_are_those_of_full_logits_of_each_segment() -> None:
 
 @pytest.mark.parametrize("size", [1, 2])
 def test_a_step_is_the_same_in_microbatches(size: int) -> None:
-    model = init_model(SPEC.model, key=jax.random.PRNGKey(0))
+    model = random_model(SPEC.model)
     whole = compiled_step(SPEC, model, objective=weighted)(initial_step_state(SPEC, model), BATCH, 3)
-    model = init_model(SPEC.model, key=jax.random.PRNGKey(0))  # the step before has donated its buffers
+    model = random_model(SPEC.model)  # the step before has donated its buffers
     spec = replace(SPEC, microbatch_size=size)
     parts = compiled_step(spec, model, objective=weighted)(initial_step_state(spec, model), BATCH, 3)
     np.testing.assert_allclose(parts[1].norms[0], whole[1].norms[0], rtol=1e-4)  # of the gradient of every weight
@@ -61,7 +61,7 @@ def test_a_step_is_the_same_in_microbatches(size: int) -> None:
 
 
 def test_the_objective_of_a_spec_without_one_is_the_next_token() -> None:
-    model = init_model(SPEC.model, key=jax.random.PRNGKey(0))
+    model = random_model(SPEC.model)
     compute = resolved_compute(SPEC, model)
     value, sums = OBJECTIVES[type(SPEC.objective)](SPEC, compute)(model, Batch(jnp.asarray(TOKENS)), None)
     wanted = next_token_loss(model, jnp.asarray(TOKENS), 0.0, compute=compute)[0]

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from tiny import tiny_model
+from tiny_models import random_model
 
 from lineage.config import to_jsonable
 from recipes.smoke import smoke_spec
 from trainer.footprint import product_flops
-from trainer.model.build import init_model
 from trainer.model.transformer import Transformer
 from trainer.objectives import next_token_loss
 from trainer.spec.compute import ComputeConfig, Work, resolve
@@ -76,7 +76,7 @@ def test_a_run_that_says_nothing_keeps_its_identity() -> None:
 
 @cache
 def model_of_tests() -> Transformer:
-    return init_model(MODEL, key=jax.random.PRNGKey(1))
+    return random_model(MODEL, 1)
 
 
 def objective_and_gradient(config: ComputeConfig, **otherwise: object) -> tuple[float, list[np.ndarray]]:

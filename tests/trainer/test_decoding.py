@@ -4,7 +4,6 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from properties import examples
 from tiny import tiny_model
+from tiny_models import random_model
 
-from trainer.model.build import init_model
 from trainer.model.protocol import KeyValueCache
 from trainer.spec.decoder import Llama3RopeScaling
 from trainer.spec.models import ModelConfig
@@ -47,7 +46,7 @@ class Compiled:
 @functools.cache
 def compiled(name: str) -> Compiled:
     config = CONFIGS[name]
-    model = eqx.filter_jit(lambda key: init_model(config, key=key))(jax.random.PRNGKey(0))
+    model = random_model(config)
     layers = model.decoder()
     return Compiled(
         config,

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 from tiny import tiny_model, tiny_spec
+from tiny_models import random_model
 
 from trainer.footprint import activation_bytes, footprint, forward_flops
-from trainer.model.build import init_model
 from trainer.model.transformer import Transformer
 from trainer.objectives import next_token_loss
 from trainer.spec.compute import ComputeConfig
@@ -42,7 +42,7 @@ MODELS: dict[str, ModelConfig] = {"dense": MODEL, "mixed": MIXED}
 
 
 def real_model(model: ModelConfig = MODEL) -> Transformer:
-    return init_model(model, key=jax.random.key(0))
+    return random_model(model)
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -12,10 +12,10 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from tiny_models import random_model
 from tiny_run import ROOT, RUN, job_of
 
 from lineage.jobs.job import job_folder
-from trainer.model.build import init_model
 from trainer.running import Running
 from trainer.scoring import Scorer, load_scorer
 from trainer.spec.optimizers import EmaConfig
@@ -36,7 +36,7 @@ def line_of(text: TaggedText) -> str:
 
 def test_a_tag_is_its_bits_over_its_bytes() -> None:
     """Beside the logits themselves: a text's windows of 16 tokens are each opened by the last token of the one before."""
-    model = init_model(RUN.model, key=jax.random.PRNGKey(0))
+    model = random_model(RUN.model)
     by_tag = bits_per_byte(Scorer(model, 16, 50, 0), TEXTS)
     logits = jax.jit(lambda tokens: model(tokens))
 

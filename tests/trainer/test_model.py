@@ -1,5 +1,6 @@
 """The model against a slow reference, and properties of every causal language model."""
 
+import functools
 import itertools
 from dataclasses import replace
 
@@ -9,10 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from tiny import tiny_model, tiny_spec
+from tiny_models import noisy_model, random_model
 
 from trainer.batch import Batch
 from trainer.learning_rate import learning_rate
-from trainer.model.build import init_model
+from trainer.model.build import model_shapes
 from trainer.model.transformer import Transformer
 from trainer.objectives import next_token_loss
 from trainer.optimizers.groups import decay_mask
@@ -92,9 +94,9 @@ def numpy_llama(
 
 
 def test_logits_are_those_of_the_slow_reference() -> None:
-    model = init_model(CONFIG, key=jax.random.PRNGKey(1))
+    model = random_model(CONFIG, 1)
     model = eqx.tree_at(lambda m: m.embedding, model, model.embedding * 20.0)  # far from the origin, where mistakes show
-    logits = np.asarray(model(jnp.asarray(TOKENS[:1])))[0]
+    logits = np.asarray(logits_of(model, TOKENS[:1]))[0]
     np.testing.assert_allclose(logits, numpy_llama(model, TOKENS[0]), atol=2e-3, rtol=1e-3)
 
 
@@ -111,44 +113,46 @@ VARIANTS = {
 }
 
 
-def loud(model: Transformer, key: int) -> Transformer:
-    """The model with every weight far from its initial value, norms included, where mistakes show."""
-    leaves, structure = jax.tree.flatten(model)
-    keys = jax.random.split(jax.random.PRNGKey(key), len(leaves))
-    noisy = [leaf * 3 + 0.3 * jax.random.normal(k, leaf.shape) for leaf, k in zip(leaves, keys, strict=True)]
-    return structure.unflatten(noisy)
+@eqx.filter_jit
+def logits_of(model: Transformer, tokens: np.ndarray, segments: np.ndarray | None = None) -> jax.Array:
+    return model(jnp.asarray(tokens), None if segments is None else jnp.asarray(segments))
+
+
+@functools.cache
+def plain_logits() -> np.ndarray:
+    return np.asarray(logits_of(noisy_model(CONFIG, 7), TOKENS[:2]))
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["whole", "packed"])
 @pytest.mark.parametrize("change", VARIANTS.values(), ids=VARIANTS.keys())
 def test_a_variants_logits_are_those_of_the_slow_reference(change: dict, packed: bool) -> None:
     config = replace(CONFIG, **change)
-    model = loud(init_model(config, key=jax.random.PRNGKey(1)), 7)
+    model = noisy_model(config, 7)
     segments = np.array([[0] * 3 + [1] * 6 + [2] * 7, [4] * 16]) if packed else None
-    logits = np.asarray(model(jnp.asarray(TOKENS[:2]), None if segments is None else jnp.asarray(segments)))
+    logits = np.asarray(logits_of(model, TOKENS[:2], segments))
     for row in range(2):
         wanted = numpy_llama(model, TOKENS[row], config, None if segments is None else segments[row])
         np.testing.assert_allclose(logits[row], wanted, rtol=1e-3, atol=1e-3 * np.abs(wanted).max())
-    plain = np.asarray(loud(init_model(CONFIG, key=jax.random.PRNGKey(1)), 7)(jnp.asarray(TOKENS[:2])))
-    assert not np.allclose(logits, plain, atol=1e-2)
+    assert not np.allclose(logits, plain_logits(), atol=1e-2)
 
 
 def test_a_packed_document_is_read_as_if_it_were_alone() -> None:
-    model = loud(init_model(replace(CONFIG, sliding_window=6), key=jax.random.PRNGKey(1)), 9)
-    packed = model(jnp.asarray(TOKENS[:1]), jnp.asarray([[0] * 7 + [1] * 9]))
-    alone = model(jnp.asarray(TOKENS[:1, 7:]))
+    model = noisy_model(replace(CONFIG, sliding_window=6), 9)
+    packed = logits_of(model, TOKENS[:1], np.array([[0] * 7 + [1] * 9]))
+    alone = logits_of(model, TOKENS[:1, 7:])
     np.testing.assert_allclose(packed[:, 7:], alone, rtol=1e-3, atol=1e-3 * float(jnp.abs(alone).max()))
 
 
 def test_logits_at_init_are_the_references_to_four_decimals() -> None:
-    model = init_model(CONFIG, key=jax.random.PRNGKey(1))
-    for sequence, logits in zip(TOKENS, np.asarray(model(jnp.asarray(TOKENS))), strict=True):
+    model = random_model(CONFIG, 1)
+    for sequence, logits in zip(TOKENS, np.asarray(logits_of(model, TOKENS)), strict=True):
         np.testing.assert_allclose(logits, numpy_llama(model, sequence), atol=1e-4, rtol=0)
 
 
 def test_gradients_are_those_of_finite_differences() -> None:
-    model = init_model(CONFIG, key=jax.random.PRNGKey(2))
+    model = random_model(CONFIG, 2)
 
+    @jax.jit
     def loss(scale: jax.Array) -> jax.Array:
         moved = eqx.tree_at(lambda m: m.norm.weight, model, model.norm.weight * scale)
         return next_token_loss(moved, jnp.asarray(TOKENS), 1e-3)[0]
@@ -159,15 +163,15 @@ def test_gradients_are_those_of_finite_differences() -> None:
 
 
 def test_an_untrained_model_guesses() -> None:
-    loss = next_token_loss(init_model(CONFIG, key=jax.random.PRNGKey(0)), jnp.asarray(TOKENS), 0.0)[1]
+    loss = eqx.filter_jit(next_token_loss)(random_model(CONFIG), jnp.asarray(TOKENS), 0.0)[1]
     assert float(loss) == pytest.approx(np.log(CONFIG.vocab_size), abs=0.1)
 
 
 def test_the_future_does_not_change_the_past() -> None:
-    model = init_model(CONFIG, key=jax.random.PRNGKey(0))
+    model = random_model(CONFIG)
     changed = TOKENS.copy()
     changed[:, 9:] = (changed[:, 9:] + 1) % 64
-    before, after = np.asarray(model(jnp.asarray(TOKENS))), np.asarray(model(jnp.asarray(changed)))
+    before, after = np.asarray(logits_of(model, TOKENS)), np.asarray(logits_of(model, changed))
     np.testing.assert_array_equal(before[:, :9], after[:, :9])
     assert not np.allclose(before[:, 9:], after[:, 9:])
 
@@ -175,12 +179,12 @@ def test_the_future_does_not_change_the_past() -> None:
 def test_the_parameter_formula_counts_the_leaves() -> None:
     for change in ({}, *VARIANTS.values()):
         config = replace(CONFIG, **change)
-        leaves = jax.tree.leaves(eqx.filter(init_model(config, key=jax.random.PRNGKey(0)), eqx.is_inexact_array))
+        leaves = jax.tree.leaves(model_shapes(config))
         assert sum(leaf.size for leaf in leaves) == config.num_parameters
 
 
 def test_one_batch_can_be_learned_by_heart() -> None:
-    model = init_model(CONFIG, key=jax.random.PRNGKey(0))
+    model = random_model(CONFIG)
     state, step_fn, losses = initial_step_state(SPEC, model), compiled_step(SPEC, model), []
     for step in range(60):
         state, metrics = step_fn(state, Batch(jnp.asarray(TOKENS)), step)
@@ -189,7 +193,7 @@ def test_one_batch_can_be_learned_by_heart() -> None:
 
 
 def test_a_step_that_is_not_finite_changes_no_bit() -> None:
-    model = init_model(CONFIG, key=jax.random.PRNGKey(0))
+    model = random_model(CONFIG)
     poisoned = eqx.tree_at(lambda m: m.norm.weight.array, model, model.norm.weight.array.at[0].set(jnp.nan))
     state = initial_step_state(SPEC, poisoned)
     before = [np.asarray(leaf).copy() for leaf in jax.tree.leaves(state)]
@@ -201,7 +205,7 @@ def test_a_step_that_is_not_finite_changes_no_bit() -> None:
 
 
 def test_decay_spares_norms_and_the_embedding() -> None:
-    flags = jax.tree_util.tree_leaves_with_path(decay_mask(init_model(CONFIG, key=jax.random.PRNGKey(0)), DECAYED))
+    flags = jax.tree_util.tree_leaves_with_path(decay_mask(model_shapes(CONFIG), DECAYED))
     decayed = {jax.tree_util.keystr(path) for path, flag in flags if flag}
     assert len(decayed) == 7
     assert not any("norm" in name or "embedding" in name for name in decayed)
@@ -209,7 +213,7 @@ def test_decay_spares_norms_and_the_embedding() -> None:
 
 def test_the_schedule_warms_up_holds_and_decays() -> None:
     schedule = WarmupStableDecay(peak_learning_rate=2.0, warmup_steps=4, decay_frac=0.25, min_lr_ratio=0.1)
-    rates = [float(learning_rate(schedule, 40, step)) for step in range(40)]
+    rates = np.asarray(jax.jit(jax.vmap(lambda step: learning_rate(schedule, 40, step)))(jnp.arange(40))).tolist()
     assert rates[:4] == pytest.approx([0.5, 1.0, 1.5, 2.0])
     assert rates[4:31] == pytest.approx([2.0] * 27)
     assert all(later < earlier for earlier, later in itertools.pairwise(rates[30:]))

@@ -9,11 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from tiny import tiny_spec
+from tiny_models import random_model
 from tiny_moe import EVERYTHING, tiny_moe
 
 from lineage.config import from_jsonable, to_jsonable
 from trainer.batch import Batch
-from trainer.model.build import init_model
+from trainer.model.build import model_shapes
 from trainer.model.expert_parallel import capacity_of
 from trainer.model.expert_products import ExpertWeights, experts_output, ranks
 from trainer.model.parts import parameters_of, parted
@@ -104,12 +105,14 @@ def test_a_router_chooses_by_biased_values_and_weighs_by_unbiased_scores(score, 
 
 def test_the_bias_has_no_gradient_and_is_no_parameter() -> None:
     config = tiny_moe()
-    model = init_model(config, key=jax.random.PRNGKey(0))
+    model = random_model(config)
     parameters, state, _ = parted(model)
     assert sum(leaf.size for leaf in jax.tree.leaves(parameters)) == config.num_parameters
     assert [leaf.shape for leaf in jax.tree.leaves(state)] == [(2, 8)]
     assert set(jax.tree.leaves(groups(model))) == {"embedding", "head", "norm", "matrix", "expert", "router"}
-    moved = jax.grad(lambda s: jnp.sum(eqx.combine(parameters, s, parted(model)[2]).hidden(jnp.asarray(TOKENS))))(state)
+    moved = jax.jit(jax.grad(lambda s: jnp.sum(eqx.combine(parameters, s, parted(model)[2]).hidden(jnp.asarray(TOKENS)))))(
+        state
+    )
     assert not np.any(jax.tree.leaves(moved)[0])
 
 
@@ -118,24 +121,24 @@ def test_the_bias_has_no_gradient_and_is_no_parameter() -> None:
     [tiny_moe(), pytest.param(tiny_moe(num_layers=5, dense_layers=1, extras=EVERYTHING), marks=pytest.mark.slow)],
 )
 def test_decoding_and_trees_give_the_hidden_states_of_the_whole_row(model: MoeConfig) -> None:
-    made = init_model(model, key=jax.random.PRNGKey(0))
+    made = random_model(model)
     bias = 0.3 * jax.random.normal(jax.random.key(1), (model.num_expert_layers, 8))
     made = eqx.tree_at(lambda m: m.blocks.stacked.experts.router.bias.array, made, bias)
-    whole = made.hidden(jnp.asarray(TOKENS))
-    decoder, parts = made.decoder(), []
-    cache = decoder.empty_cache(4, 16)
+    whole = eqx.filter_jit(lambda m, tokens: m.hidden(tokens))(made, TOKENS)
+    extend, parts = eqx.filter_jit(lambda m, *state: m.decoder().extend(*state)), []
+    cache = made.decoder().empty_cache(4, 16)
     for first, last in ((0, 7), (7, 8), (8, 16)):
-        cache, out = decoder.extend(cache, jnp.asarray(TOKENS[:, first:last]), jnp.full(4, first))
-        parts.append(out)
-    np.testing.assert_allclose(jnp.concatenate(parts, axis=1), whole, atol=2e-5)
-    reach = jnp.tril(jnp.ones((16, 16), bool))
-    tree = made.hidden_in_tree(jnp.asarray(TOKENS[0]), jnp.arange(16), reach)
+        cache, out = extend(made, cache, jnp.asarray(TOKENS[:, first:last]), jnp.full(4, first))
+        parts.append(np.asarray(out))
+    np.testing.assert_allclose(np.concatenate(parts, axis=1), whole, atol=2e-5)
+    in_tree = eqx.filter_jit(lambda m, *row: m.hidden_in_tree(*row))
+    tree = in_tree(made, TOKENS[0], np.arange(16), np.tril(np.ones((16, 16), bool)))
     np.testing.assert_allclose(tree, whole[0], atol=2e-5)
 
 
 def test_scores_do_not_depend_on_neighbours_even_where_training_drops_tokens() -> None:
     config = tiny_moe(experts=ExpertsConfig(8, 24, capacity_factor=0.5))
-    scorer = Scorer(init_model(config, key=jax.random.PRNGKey(0)), 16, 64, 0)
+    scorer = Scorer(random_model(config), 16, 64, 0)
     alone = [scorer.token_nll([row])[0] for row in TOKENS]
     for one, among in zip(alone, scorer.token_nll(list(TOKENS)), strict=True):
         np.testing.assert_allclose(one, among, atol=1e-5)
@@ -149,7 +152,7 @@ def test_layers_scanned_by_periods_equal_layers_one_by_one() -> None:
     losses = []
     for how in (ComputeConfig(layers="scan"), ComputeConfig(layers="unrolled"), ComputeConfig(layers="scan", remat="full")):
         spec = tiny_spec(model=model, compute=how)
-        made = init_model(model, key=jax.random.PRNGKey(0))
+        made = random_model(model)
         _, metrics = compiled_step(spec, made)(initial_step_state(spec, made), Batch(TOKENS), 5)
         losses.append((float(metrics.loss), float(metrics.grad_norm), np.asarray(metrics.router.loads).tolist()))
     for other in losses[1:]:
@@ -163,7 +166,7 @@ def test_microbatches_add_loads_and_give_the_bias_of_the_whole_batch() -> None:
     runs = []
     for size in (None, 2, 1):
         spec = tiny_spec(model=tiny_moe(router=router), microbatch_size=size)
-        made = init_model(spec.model, key=jax.random.PRNGKey(0))
+        made = random_model(spec.model)
         state, metrics = compiled_step(spec, made)(initial_step_state(spec, made), Batch(TOKENS), 3)
         runs.append((state, metrics))
     (whole, first), *rest = runs
@@ -176,7 +179,7 @@ def test_microbatches_add_loads_and_give_the_bias_of_the_whole_batch() -> None:
 
 def test_a_skipped_step_leaves_the_bias_and_neither_average_nor_decay_moves_it() -> None:
     spec = tiny_spec(model=tiny_moe(), skip_bad_steps=SkipBadStepsConfig(), ema=EmaConfig())
-    made = init_model(spec.model, key=jax.random.PRNGKey(0))
+    made = random_model(spec.model)
     step, state = compiled_step(spec, made), initial_step_state(spec, made)
     state, _ = step(state, Batch(TOKENS), 0)
     bias = np.asarray(jax.tree.leaves(state.router)[0])
@@ -190,7 +193,7 @@ def test_a_skipped_step_leaves_the_bias_and_neither_average_nor_decay_moves_it()
 
 def test_dropped_assignments_are_counted() -> None:
     spec = tiny_spec(model=tiny_moe(experts=ExpertsConfig(8, 24, capacity_factor=0.5)))
-    made = init_model(spec.model, key=jax.random.PRNGKey(0))
+    made = random_model(spec.model)
     _, metrics = compiled_step(spec, made)(initial_step_state(spec, made), Batch(TOKENS), 0)
     capacity = capacity_of(TOKENS.size, 2, 8, 0.5)
     assert capacity == 8
@@ -202,8 +205,7 @@ def test_dropped_assignments_are_counted() -> None:
 
 def test_counts_of_parameters_and_flops() -> None:
     config = tiny_moe(num_layers=3, dense_layers=1, extras=EVERYTHING)
-    made = init_model(config, key=jax.random.PRNGKey(0))
-    assert sum(leaf.size for leaf in jax.tree.leaves(parameters_of(made))) == config.num_parameters
+    assert sum(leaf.size for leaf in jax.tree.leaves(parameters_of(model_shapes(config)))) == config.num_parameters
     one_expert = 3 * 32 * 24 * config.num_expert_layers
     assert config.num_parameters - config.active_parameters == 6 * one_expert
     counts = config.training_flops_per_token(16), config.total_flops_per_token(16), config.capacity_flops_per_token(16)
@@ -227,7 +229,7 @@ def test_a_config_survives_its_record_and_a_bad_one_is_refused_by_name() -> None
 
 
 def test_a_cpu_names_its_engine_and_a_strict_run_refuses_another() -> None:
-    made = init_model(tiny_moe(), key=jax.random.PRNGKey(0))
+    made = random_model(tiny_moe())
     resolved = made.resolved(ComputeConfig(), 16, segmented=False)
     assert resolved.experts == "tiled" and resolved.record()["experts"] == "tiled"
     with pytest.raises(ValueError, match="multiplies every row by every expert"):

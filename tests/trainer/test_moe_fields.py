@@ -3,15 +3,16 @@
 from dataclasses import replace
 from functools import partial
 
+import equinox as eqx
 import haliax as hax
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from haliax import NamedArray
+from tiny_models import noisy_model
 from tiny_moe import EVERYTHING, tiny_moe
 
-from trainer.model.build import init_model
 from trainer.model.layers import Attention
 from trainer.model.moe import moe_attention
 from trainer.model.transformer import READING, Transformer
@@ -131,7 +132,9 @@ def obvious(model: Transformer, config: MoeConfig, tokens: np.ndarray) -> np.nda
 def test_a_field_does_what_its_formula_says(case: str) -> None:
     activation = "bilinear" if case == "nothing" else "swiglu"
     config = replace(config_of(CASES[case], activation), initializer_range=0.3)
-    model = init_model(config, key=jax.random.PRNGKey(0))
+    model = noisy_model(config)
+    bias = lambda m: m.blocks.stacked.experts.router.bias.array  # noqa: E731
+    model = eqx.tree_at(bias, model, replace_fn=jnp.zeros_like)
     hidden = jax.jit(lambda m, t: m.hidden(t))(model, jnp.asarray(TOKENS))
     for ours, tokens in zip(hidden, TOKENS, strict=True):
         np.testing.assert_allclose(ours, obvious(model, config, tokens), atol=1e-4)
@@ -143,7 +146,7 @@ def test_fields_that_are_off_leave_the_program_of_plain_attention() -> None:
     ours = moe_attention(config, key=jax.random.PRNGKey(0))
     plain = Attention(ours.w_q, ours.w_k, ours.w_v, ours.w_o, ours.q_norm, ours.k_norm, config.rope_theta, None)
     x = hax.named(jnp.ones((2, 12, 16)), ("batch", "position", "embed"))
-    compute = init_model(config, key=jax.random.PRNGKey(0)).resolved(READING, 12, segmented=False)
+    compute = noisy_model(config).resolved(READING, 12, segmented=False)
     programs = [
         str(jax.make_jaxpr(lambda array, a=a: a(hax.named(array, x.axes), None, None, compute).array)(x.array))
         for a in (ours, plain)

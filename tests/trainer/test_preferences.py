@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from tiny import tiny_spec
+from tiny_models import random_model
 
 from lineage.config import from_jsonable, to_jsonable
-from trainer.model.build import init_model
 from trainer.model.cross_entropy import weighted_objective
 from trainer.preferences import Pairs, accuracy, pair_losses, side_lengths
 from trainer.spec.config import RunSpec, WarmStart
@@ -83,7 +83,7 @@ def test_ties_count_half() -> None:
 
 
 def test_a_step_learns_the_preference_and_reports_it() -> None:
-    model = init_model(SPEC.model, key=jax.random.PRNGKey(0))
+    model = random_model(SPEC.model)
     random = np.random.default_rng(0)
     tokens = random.integers(0, 64, (4, 32)).astype(np.int32)
     weights = np.tile(np.arange(16) >= 8, (4, 2)).astype(np.float32)

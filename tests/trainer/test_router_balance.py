@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 import polars as pl
 import pytest
+from tiny_models import random_model
 from tiny_moe import tiny_moe
 from tiny_run import RUN, at_step, ended, job_of, log_of, started
 
 from trainer.batch import Batch
 from trainer.model.balance import BINS, balancing_bias, counted, margins
-from trainer.model.build import init_model
 from trainer.plots import load_map_png
 from trainer.router_table import FILE as ROUTER_FILE
 from trainer.router_table import SCHEMA, balance_of, router_rows, unbalanced
@@ -117,7 +117,7 @@ def loads_from_a_skewed_start(balance: str) -> pl.DataFrame:
     """200 steps of 1,024 tokens. All embeddings share a direction, to which the first expert's logit answers most."""
     model = replace(MIXED.model, experts=ExpertsConfig(8, 8), router=RouterConfig(2, balance=balance))  # type: ignore[arg-type]
     spec = replace(MIXED, model=model, batch_size=64, microbatch_size=None, num_steps=200, save_every_steps=None)
-    made = init_model(model, key=jax.random.PRNGKey(0))
+    made = random_model(model)
     direction = jnp.full(16, 0.25)
     made = eqx.tree_at(lambda m: m.embedding.array, made, replace_fn=lambda e: e + direction)
     router = lambda m: m.blocks.stacked.experts.router.weight.array  # noqa: E731

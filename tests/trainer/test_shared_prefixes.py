@@ -4,7 +4,6 @@ import functools
 from collections.abc import Callable
 from dataclasses import replace
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from properties import examples
 from tiny import tiny_model
+from tiny_models import random_model
 
-from trainer.model.build import init_model
 from trainer.scoring import Scorer
 from trainer.shared_prefixes import pack, row_size
 from trainer.spec.decoder import Llama3RopeScaling
@@ -29,7 +28,7 @@ CONFIGS = {
 
 @functools.cache
 def scorer_of(name: str) -> Scorer:
-    model = eqx.filter_jit(lambda key: init_model(CONFIGS[name], key=key))(jax.random.PRNGKey(0))
+    model = random_model(CONFIGS[name])
     return Scorer(model, LONGEST, PLAIN.vocab_size, 0)
 
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny import tiny_model, tiny_spec
+from tiny_models import random_model
 
 from trainer.batch import Batch
-from trainer.model.build import init_model
 from trainer.model.transformer import Transformer
 from trainer.objectives import Sums, next_token_loss
 from trainer.optimizers.build import build_optimizer
@@ -51,7 +51,7 @@ def bits(*trees: object) -> list[bytes]:
 
 
 def model_of(spec: RunSpec = SPEC) -> Transformer:
-    return init_model(spec.model, key=jax.random.PRNGKey(spec.seed))
+    return random_model(spec.model, spec.seed)
 
 
 @functools.cache
@@ -74,8 +74,9 @@ def test_decay_touches_the_matrices_and_neither_norms_nor_embedding() -> None:
     model = model_of()
     optimizer = build_optimizer(SPEC, model)
     parameters = eqx.filter(model, eqx.is_inexact_array)
-    zeros = jax.tree.map(jnp.zeros_like, parameters)
-    updates, _ = optimizer.update(zeros, optimizer.init(parameters), parameters, rate=1.0)  # decay is all there is
+    zeros = jax.tree.map(np.zeros_like, parameters)
+    updated = jax.jit(lambda p: optimizer.update(zeros, optimizer.init(p), p, rate=1.0)[0])
+    updates = updated(parameters)  # decay is all there is
     flags = dict(jax.tree_util.tree_leaves_with_path(decay_mask(model, SPEC.optimizer.decay_groups)))
     weights = dict(jax.tree_util.tree_leaves_with_path(parameters))
     for path, update in jax.tree_util.tree_leaves_with_path(updates):
@@ -88,7 +89,7 @@ def test_decay_touches_the_matrices_and_neither_norms_nor_embedding() -> None:
 def test_gradients_are_clipped_to_their_norm() -> None:
     state = edited(state_with_row(0.0), lambda m: m.norm.weight.array, lambda w: w * 1000.0)
     static = eqx.partition(model_of(), eqx.is_inexact_array)[1]
-    gradients = jax.grad(lambda p: next_token_loss(eqx.combine(p, static), jnp.asarray(GOOD), 0.0)[0])(state.parameters)
+    gradients = jax.jit(jax.grad(lambda p: next_token_loss(eqx.combine(p, static), GOOD, 0.0)[0]))(state.parameters)
     norm = sum(float(np.square(np.asarray(g, np.float64)).sum()) for g in jax.tree.leaves(gradients)) ** 0.5
     state, metrics = step_of(SPEC)(state, Batch(GOOD), 0)
     assert not bool(metrics.skipped)
@@ -205,7 +206,7 @@ def test_ragged_microbatches_give_the_masked_mean_of_the_whole_batch(masks: list
         return loss, Sums(loss, count.astype(jnp.float32))
 
     arrays = (jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32), jnp.asarray(mask))
-    gradient, sums = accumulated_gradients(objective, jnp.asarray(w, jnp.float32), arrays)
+    gradient, sums = jax.jit(functools.partial(accumulated_gradients, objective))(jnp.asarray(w, jnp.float32), arrays)
     error = (x @ w - y) * mask
     np.testing.assert_allclose(sums.loss, (error**2).sum() / mask.sum(), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(gradient, 2 * np.einsum("ps,psd->d", error, x) / mask.sum(), rtol=1e-3, atol=1e-5)
