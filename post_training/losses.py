@@ -46,10 +46,12 @@ def policy_loss(
 
 
 def ratios(config: LossConfig, difference: Float[Array, "B T"], mask: Float[Array, "B T"]) -> Float[Array, "B T"]:
-    """exp of the difference of each token, or of its mean over the completion."""
-    if config.ratio == "sequence":
-        mean = (difference * mask).sum(axis=1, keepdims=True) / jnp.maximum(mask.sum(axis=1, keepdims=True), 1.0)
-        difference = jnp.broadcast_to(mean, difference.shape)
+    """exp of the difference of each token, or of its mean or its sum over the completion."""
+    if config.ratio != "token":
+        whole = (difference * mask).sum(axis=1, keepdims=True)
+        if config.ratio == "sequence":
+            whole = whole / jnp.maximum(mask.sum(axis=1, keepdims=True), 1.0)
+        difference = jnp.broadcast_to(whole, difference.shape)
     return jnp.exp(difference)
 
 

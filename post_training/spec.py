@@ -141,8 +141,9 @@ class LossConfig:
     clip_low: float = 0.2
     clip_high: float = 0.2
     """Above `clip_low` in DAPO (Yu et al. 2025, arXiv 2503.14476)."""
-    ratio: Literal["token", "sequence"] = "token"
-    """`sequence`: the geometric mean over a completion (GSPO, Zheng et al. 2025, arXiv 2507.18071)."""
+    ratio: Literal["token", "sequence", "product"] = "token"
+    """`sequence`: the geometric mean over a completion (GSPO, Zheng et al. 2025, arXiv 2507.18071). `product`: the ratio of the
+    whole completion; with `aggregate="sequence_mean"` this is the loss of RLOO in TRL."""
     aggregate: Literal["sequence_mean", "token_mean", "fixed_length"] = "token_mean"
     """Mean over completions of their mean over tokens (GRPO); mean over all tokens (DAPO); sum over tokens divided by
     completions times `max_new_tokens` (Dr. GRPO). This choice is the length bias."""
@@ -153,7 +154,7 @@ class LossConfig:
     def __post_init__(self) -> None:
         require(0 < self.clip_low < 1, "loss.clip_low", self.clip_low, "in (0, 1)")
         require(self.clip_high > 0, "loss.clip_high", self.clip_high, "positive")
-        require(self.ratio in ("token", "sequence"), "loss.ratio", self.ratio, "token or sequence")
+        require(self.ratio in ("token", "sequence", "product"), "loss.ratio", self.ratio, "token, sequence or product")
         kinds = ("sequence_mean", "token_mean", "fixed_length")
         require(self.aggregate in kinds, "loss.aggregate", self.aggregate, ", ".join(kinds))
         require(self.truncated in ("train", "mask"), "loss.truncated", self.truncated, "train or mask")
