@@ -8,7 +8,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from tiny_run import RUN, at_step, job_of
+from tiny_run import RUN, SHORT, at_step, job_of
 
 import trainer.saving
 import trainer.step_results
@@ -73,10 +73,9 @@ def test_metrics_are_read_steps_later(monkeypatch: pytest.MonkeyPatch, tmp_path:
     begun: list[int] = []
     behind: dict[int, int] = {}
     watch(monkeypatch, begun.append, lambda step: behind.setdefault(step, begun[-1] - step))
-    run = replace(RUN, num_steps=30)
-    train(job_of(tmp_path, run), UNDISTURBED)
-    assert begun == list(range(30)) and sorted(behind) == begun
-    steady = [behind[step] for step in range(READ_BEHIND, run.num_steps - READ_BEHIND)]
+    train(job_of(tmp_path, RUN), UNDISTURBED)
+    assert begun == list(range(RUN.num_steps)) and sorted(behind) == begun
+    steady = [behind[step] for step in range(READ_BEHIND, RUN.num_steps - READ_BEHIND)]
     assert steady == [READ_BEHIND] * len(steady)
 
 
@@ -93,7 +92,7 @@ def test_steps_go_on_while_a_save_is_written(monkeypatch: pytest.MonkeyPatch, tm
         real(out, spec, state, *rest)  # pyrefly: ignore
 
     monkeypatch.setattr(trainer.saving, "write_checkpoint", write)
-    job = job_of(tmp_path, replace(RUN, num_steps=12, keep_steps=(5,)))
+    job = job_of(tmp_path, replace(SHORT, keep_steps=(5,)))
     train(job, UNDISTURBED)
     assert waited == [True], "no step started while the save was being written"
     assert at_step(job, 5) is not None

@@ -5,8 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import tiny_run
 from gcs_server import Fault, GcsServer
-from tiny_run import RUN, at_step, job_in_bucket
+from tiny_run import at_step, job_in_bucket
 
 from lineage.artifact.store import Store
 from lineage.jobs.job import read_job
@@ -14,7 +15,7 @@ from lineage.storage.files import RootGoneError
 from trainer.running import Running
 from trainer.train import train
 
-SHORT = replace(RUN, num_steps=6, save_every_steps=2)
+SHORT = replace(tiny_run.SHORT, save_every_steps=4)
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
@@ -25,13 +26,13 @@ def test_a_checkpoint_that_lacks_an_object_is_named_and_the_one_before_it_is_use
     job = job_in_bucket(tmp_path, SHORT, Store(gcs.bucket("lacks"), scratch_folder=str(tmp_path / "scratch")))
     whole = train(job)
     job.store.delete(whole)
-    newest = at_step(job, 4)
+    newest = at_step(job, 8)
     assert newest is not None
     job.store.storage.delete(f"{newest.spec.address}/{newest.manifest.data_folder}/optimizer.safetensors")
     with caplog.at_level("INFO", "trainer"):
         assert train(job).data_version == whole.data_version
     assert "there is no" in caplog.text and "optimizer.safetensors" in caplog.text
-    assert "trying the checkpoint before it" in caplog.text and "resuming tiny at step 2" in caplog.text
+    assert "trying the checkpoint before it" in caplog.text and "resuming tiny at step 4" in caplog.text
 
 
 def test_metrics_and_traces_outlive_the_machine(gcs: GcsServer, tmp_path: Path) -> None:
@@ -42,7 +43,7 @@ def test_metrics_and_traces_outlive_the_machine(gcs: GcsServer, tmp_path: Path) 
     ]
     (lines,) = [name for name in names if name.endswith("/metrics.jsonl")]
     rows = (job.store.storage.read_text(lines) or "").splitlines()
-    assert [json.loads(line).get("step") for line in rows] == [None, 1, 2, 3, 4, 5, 6]
+    assert [json.loads(line).get("step") for line in rows] == [None, *range(1, 13)]
     assert [name for name in names if "/tensorboard/" in name and ".tfevents." in name]
     assert [name for name in names if "/profile/" in name and name.endswith(".xplane.pb")]
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tiny_run import RUN, at_step, ended, job_of, log_of, started
+from tiny_run import RUN, SHORT, at_step, ended, job_of, log_of, started
 
 from lineage.artifact.store import Artifact
 from lineage.jobs.job import Job
@@ -76,7 +76,7 @@ def test_sigterm_in_the_first_steps_is_heard_at_the_next_one(tmp_path: Path) -> 
 
 
 def test_who_is_asked_before_the_first_step_saves_that_and_leaves(tmp_path: Path) -> None:
-    job, stop = job_of(tmp_path, RUN), Stop()
+    job, stop = job_of(tmp_path, SHORT), Stop()
     stop.requested.set()
     with pytest.raises(PreemptedError, match="checkpoint saved at step"):
         train(job, stop=stop)
@@ -84,7 +84,7 @@ def test_who_is_asked_before_the_first_step_saves_that_and_leaves(tmp_path: Path
 
 
 def test_scratch_of_a_killed_rolling_save_goes_when_its_run_ends_unless_somebody_writes_there(tmp_path: Path) -> None:
-    job = job_of(tmp_path, replace(RUN, num_steps=5))
+    job = job_of(tmp_path, SHORT)
     work = rolling_store(job.store).scratch / "writing"
     killed, living = (work / checkpoint_spec(job.spec, step).version for step in (2, 3))
     other = work / "0123456789abcdef"
@@ -101,24 +101,23 @@ def test_scratch_of_a_killed_rolling_save_goes_when_its_run_ends_unless_somebody
 def test_a_damaged_checkpoint_is_named_made_again_from_the_one_before_it_and_takes_its_place(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    short = replace(RUN, num_steps=8, save_every_steps=2)
-    job = job_of(tmp_path, short)
+    job = job_of(tmp_path, replace(SHORT, save_every_steps=2))
     whole = train(job).data_version
-    job.store.delete(at_step(job, 8))  # type: ignore[arg-type]
-    damaged = at_step(job, 6)
+    job.store.delete(at_step(job, 12))  # type: ignore[arg-type]
+    damaged = at_step(job, 10)
     assert damaged is not None
     arrays = damaged.folder() / "model.safetensors"
     arrays.write_bytes(arrays.read_bytes()[:-4] + b"oops")
     with caplog.at_level("INFO", "trainer"):
         assert train(job).data_version == whole
-    assert "model.safetensors has digest" in caplog.text and "resuming tiny at step 4" in caplog.text
-    mended = at_step(job, 6)
+    assert "model.safetensors has digest" in caplog.text and "resuming tiny at step 8" in caplog.text
+    mended = at_step(job, 10)
     assert mended is not None and mended.data_version == damaged.data_version
     mended.verify()
 
 
 def test_a_save_that_fails_ends_the_run_loudly_and_leaves_no_half_of_it(tmp_path: Path) -> None:
-    job = job_of(tmp_path, replace(RUN, num_steps=12, keep_steps=(4,)))
+    job = job_of(tmp_path, replace(SHORT, keep_steps=(4,)))
     with pytest.raises(DiskFullError, match=r"no room for .* are free"):
         train(job, Running(faults=parse_faults("disk-full@4")))
     assert list(job.store.artifacts("runs")) == []

@@ -51,7 +51,7 @@ def families(draw: st.DrawFn) -> tuple[list[np.ndarray], list[int]]:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-@settings(max_examples=examples(8))
+@settings(max_examples=examples(4))
 @given(family=families())
 def test_the_score_of_a_tail_is_that_of_its_sequence_alone(name, family) -> None:
     sequences, tails = family

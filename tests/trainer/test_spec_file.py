@@ -6,17 +6,14 @@ import pty
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tiny_run import ROOT, RUN, job_of
+from tiny_run import ROOT, SHORT, job_of
 
 from lineage.config import to_jsonable
 from lineage.jobs.job import job_folder
 from trainer.spec_file import open_job
-
-SHORT = replace(RUN, num_steps=12)
 
 
 def spec_of(root: Path, **changes: object) -> Path:

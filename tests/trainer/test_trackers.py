@@ -10,7 +10,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from tiny_run import RUN, job_of, metrics_of
+import tiny_run
+from tiny_run import job_of, metrics_of
 
 from lineage.jobs.child_processes import run_subprocess
 from lineage.jobs.job import Job, JobOptions, job_folder, run_job
@@ -22,7 +23,7 @@ from trainer.spec.mesh import MeshShape
 from trainer.trackers import JsonLines, Trackers, Values, attempts_of, open_trackers
 from trainer.train import train
 
-SHORT = replace(RUN, num_steps=6, save_every_steps=4)
+SHORT = replace(tiny_run.SHORT, save_every_steps=8)
 
 
 def test_every_step_has_a_line_and_watched_ones_the_norms_of_every_weight(
@@ -35,14 +36,14 @@ def test_every_step_has_a_line_and_watched_ones_the_norms_of_every_weight(
     folder = job_folder(job)
     first, *lines = attempts_of(folder / "metrics.jsonl")
     assert first["mesh"]["data"] == 1 and first["spec"]["name"] == "tiny"
-    assert [line["step"] for line in lines] == [1, 2, 3, 4, 5, 6]
+    assert [line["step"] for line in lines] == list(range(1, 13))
     kept = metrics_of(made)
     assert [line["train/loss"] for line in lines] == kept["loss_nats"].to_list()
     for line, norm in zip(lines, kept["grad_norm"].to_list(), strict=True):
         assert line["grad/norm/total"] == pytest.approx(norm, rel=1e-4)
         assert line["throughput/input_stall_seconds"] >= 0 and line["memory/host_bytes"] > 1e7
     watched = [line for line in lines if "params/norm/blocks/0/attention/w_q" in line]
-    assert [line["step"] for line in watched] == [2, 4, 6]
+    assert [line["step"] for line in watched] == [2, 4, 6, 8, 10, 12]
     for kind in ("grad", "params", "updates"):
         each = [value for name, value in watched[0].items() if name.startswith(f"{kind}/norm/") and "total" not in name]
         assert np.sqrt(np.square(each).sum()) == pytest.approx(watched[0][f"{kind}/norm/total"], rel=1e-6)
@@ -115,8 +116,8 @@ def test_a_tracker_that_cannot_finish_costs_the_run_nothing(
     broken, whole = Broken(job), JsonLines(tmp_path / "lines", "1", {})
     monkeypatch.setattr("trainer.train.open_trackers", lambda *_: Trackers([broken, whole]))
     with pytest.raises(DiskFullError, match="no room for"):
-        train(job, Running(faults=parse_faults("disk-full@6")))
-    assert train(job).manifest.extra["checkpoint"]["step"] == 6
+        train(job, Running(faults=parse_faults("disk-full@12")))
+    assert train(job).manifest.extra["checkpoint"]["step"] == 12
     assert broken.seen == [False, True] and whole.stream.closed
     assert caplog.text.count("Broken could not finish: the metrics service is away") == 2
 
@@ -139,16 +140,16 @@ def test_a_profiler_window_past_the_end_ends_with_the_run(tmp_path: Path, caplog
     """A resumed run that is already past its window warns; the process can trace again."""
     job = job_of(tmp_path, SHORT)
     with caplog.at_level("INFO", "trainer"):
-        made = train(job, Running(profile=(4, 100)))
-        assert "profile of steps 4 to 5 below" in caplog.text
+        made = train(job, Running(profile=(10, 100)))
+        assert "profile of steps 10 to 11 below" in caplog.text
         assert list((job_folder(job) / "profile").rglob("*.xplane.pb"))
         job.store.delete(made)
         shutil.rmtree(job_folder(job) / "profile")
         job.store.delete(train(job, Running(profile=(1, 2))))
-        assert "MARIN_PROFILE asks for steps 1 to 2, this attempt takes steps 4 to 5; nothing is traced" in caplog.text
+        assert "MARIN_PROFILE asks for steps 1 to 2, this attempt takes steps 8 to 11; nothing is traced" in caplog.text
         assert not (job_folder(job) / "profile").exists()
-        train(job, Running(profile=(1, 4)))
-        assert "profile of steps 4 to 4 below" in caplog.text, "what is left of a window"
+        train(job, Running(profile=(5, 4)))
+        assert "profile of steps 8 to 8 below" in caplog.text, "what is left of a window"
 
 
 def test_the_environment_says_how_a_run_runs() -> None:
@@ -164,7 +165,7 @@ def test_a_job_of_a_child_process_runs_as_it_is_told(tmp_path: Path) -> None:
     job = job_of(tmp_path, SHORT)
     run_job("trainer", job, run_subprocess, JobOptions(arguments=("MARIN_WATCH_STEPS=3", "MARIN_MESH=data=1")))
     _, *lines = attempts_of(job_folder(job) / "metrics.jsonl")
-    assert [line["step"] for line in lines if "params/norm/blocks/0/attention/w_q" in line] == [3, 6]
+    assert [line["step"] for line in lines if "params/norm/blocks/0/attention/w_q" in line] == [3, 6, 9, 12]
 
 
 def test_the_environment_goes_before_what_a_job_is_told_and_says_so(caplog: pytest.LogCaptureFixture) -> None:

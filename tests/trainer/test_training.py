@@ -23,6 +23,7 @@ from trainer.spec.config import RunSpec
 from trainer.spec.optimizers import ClipUpdateNormConfig, EmaConfig, MuonConfig, SkipBadStepsConfig
 from trainer.spec.schedules import CycleSchedule
 from trainer.spec.stage import CheckpointConfig, step_partition
+from trainer.train import train
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN = replace(tiny_run.RUN, name="r", model=replace(tiny_run.RUN.model, num_kv_heads=1), num_steps=90, save_every_steps=30)
@@ -34,20 +35,32 @@ def checkpoint(step: int, run: RunSpec = RUN, vocab_size: int = 50) -> Node:
     return checkpoint_node(run, step, Text(vocab_size))
 
 
+def trained(root: Path, node: Node) -> Artifact:
+    """Train in this process: `build` would start one."""
+    store = prepared(root, node)
+    return train(Job(store, spec_of(store, node), {"mixture": resolve(store, next(iter(node.parents())))}, "f", ""))
+
+
 def test_a_killed_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    """A process is killed, which compiles as this one does; another process goes on and this one trains undisturbed."""
     final = checkpoint(RUN.num_steps)
     store = prepared(tmp_path / "killed", final)
     mixture = resolve(store, next(iter(final.parents())))
     job_file = tmp_path / "job.json"
     write_job(Job(store, spec_of(store, final), {"mixture": mixture}, "f", ""), job_file)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MARIN_FAULTS": "kill@65"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
     command = [sys.executable, "-m", "trainer", str(job_file)]
-    run = subprocess.run(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
-    assert run.returncode == -signal.SIGKILL, run.stderr
+
+    def run(**faults: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, cwd=ROOT, env=environment | faults, stderr=subprocess.PIPE, text=True, check=False)
+
+    killed = run(MARIN_FAULTS="kill@65")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert store.find(spec_of(store, checkpoint(30))) is not None, "the save at step 60 waits for this one's"
     assert store.find(spec_of(store, final)) is None
-    resumed = build(store, final).artifact
-    undisturbed = build(prepared(tmp_path / "whole", final), final).artifact
+    ended = run()
+    assert ended.returncode == 0, ended.stderr
+    resumed, undisturbed = resolve(store, final), trained(tmp_path / "whole", final)
     assert resumed.data_version == undisturbed.data_version
     assert [a.spec.partition for a in store.artifacts("runs")] == [step_partition(s) for s in range(30, 91, 30)]
 
@@ -55,7 +68,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
 def test_a_checkpoint_scores_what_it_was_trained_on(tmp_path: Path) -> None:
     short = replace(RUN, num_steps=200, save_every_steps=200)
     node = checkpoint(200, short)
-    artifact = build(prepared(tmp_path, node), node).artifact
+    artifact = trained(tmp_path, node)
     facts = artifact.manifest.extra["checkpoint"]
     assert facts["tokens_seen"] == 200 * 4 * 16
     assert facts["compute"]["attention"] == "blocked" and facts["compute"]["notes"] == NOTES
@@ -111,8 +124,8 @@ def test_weights_that_were_not_kept_are_refused(tmp_path: Path) -> None:
 
 def test_another_vocabulary_than_the_caches_stops_before_work(tmp_path: Path) -> None:
     node = checkpoint(RUN.num_steps, vocab_size=40)
-    with pytest.raises(RuntimeError, match=r"model\.vocab_size is 50, the mixture's caches have 40"):
-        build(prepared(tmp_path, node), node)
+    with pytest.raises(ValueError, match=r"model\.vocab_size is 50, the mixture's caches have 40"):
+        trained(tmp_path, node)
 
 
 def test_a_job_refuses_inputs_that_are_gone(tmp_path: Path) -> None:

@@ -7,15 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tiny_run import RUN, job_of
+from tiny_run import SHORT, job_of
 
 from lineage.artifact.store import Artifact
 from lineage.jobs.job import Job
 from trainer.saving import Saver, checkpoint_spec, rolling_store
 from trainer.signals import PreemptedError, Stop
 from trainer.train import train
-
-SHORT = replace(RUN, num_steps=5)
 
 
 def preempted(job: Job) -> Artifact:
@@ -47,14 +45,14 @@ def test_other_inputs_than_an_unfinished_run_had_are_refused_until_it_is_cleared
     with pytest.raises(ValueError, match=re.escape("config.run.batch_size is 4 there, 2 here")):
         train(slower)
     shutil.rmtree(rolling.uri)
-    assert train(slower).manifest.extra["checkpoint"]["step"] == 5
+    assert train(slower).manifest.extra["checkpoint"]["step"] == 12
 
 
 def test_a_run_of_another_day_is_another_run(tmp_path: Path) -> None:
     job = job_of(tmp_path, SHORT)
     preempted(replace(job, spec=replace(job.spec, partition="2026-11-21")))
     today = with_config(replace(job, spec=replace(job.spec, partition="2026-11-22")), batch_size=2)
-    assert train(today).manifest.extra["checkpoint"]["step"] == 5
+    assert train(today).manifest.extra["checkpoint"]["step"] == 12
 
 
 def test_what_a_finished_run_left_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

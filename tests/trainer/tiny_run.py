@@ -30,6 +30,8 @@ RUN = tiny_spec(
     model=tiny_model(vocab_size=50, hidden_dim=16, intermediate_dim=32, num_layers=1, num_heads=2),
     schedule=WarmupStableDecay(peak_learning_rate=1e-2, warmup_steps=5, decay_frac=0.5),
 )
+SHORT = replace(RUN, num_steps=12)
+"""Tests of short runs share it, and with it one compiled step: other numbers of steps are other programs."""
 
 
 @dataclass(frozen=True)
