@@ -37,6 +37,7 @@ from recipes.runs import (
     eval_result,
     eval_tasks,
     export_canary,
+    hf_adapter,
     hf_model,
     preference_scores,
 )
@@ -107,7 +108,8 @@ def run_templates(run: Run) -> tuple[AssetTemplate, ...]:
     """Return the checkpoints of a run, and what is made of each."""
     templates = (checkpoints, hf_models, export_canaries, eval_results, scored_items, audits)
     preferring = () if run.evaluation.pairs is None else (held_out_pairs,)
-    return tuple(template(run) for template in (*templates, *preferring))
+    adapting = () if run.spec.adapter is None else (hf_adapters,)
+    return tuple(template(run) for template in (*templates, *preferring, *adapting))
 
 
 def training_key(run: Run) -> dg.AssetKey:
@@ -211,6 +213,13 @@ def hf_models(run: Run) -> AssetTemplate:
     """Return Hugging Face's form of one saved step."""
     description = "The checkpoint as transformers opens it: safetensors, configs with the right end-of-text ids, tokenizer."
     return _step_template(run, hf_model, description, {"safetensors", "huggingface"}, FILES)
+
+
+def hf_adapters(run: Run) -> AssetTemplate:
+    """Return PEFT's form of the adapter of one saved step."""
+    return _step_template(
+        run, hf_adapter, "The adapter as `peft` opens it over the start.", {"safetensors", "huggingface"}, FILES
+    )
 
 
 def export_canaries(run: Run) -> AssetTemplate:

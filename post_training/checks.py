@@ -26,9 +26,9 @@ logits by 2^-8 of their size."""
 WINDOW = 10
 """Iterations whose mean is compared, so that eight prompts' luck is no alarm."""
 MOST_DEAD = 0.9
-"""Share of groups without a difference in reward. At 88 % a run collapsed (shared notes of 2026-11)."""
+"""Share of groups without a difference in reward. A run that began with 88 % collapsed."""
 MOST_KL = 10.0
-"""Nats a completion. A run that collapsed was at 14.5 after 100 steps (shared notes of 2026-11)."""
+"""Nats a completion. A run that collapsed was at 14.5 after 100 steps; runs that learned stay below 3 (docs/log.md, 2026-11-25)."""
 MOST_DRIFT = 2.0
 """Factor between mean lengths of the first and the last iterations."""
 LEAST_ENTROPY = 0.005

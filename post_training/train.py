@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import jax
 import polars as pl
 
 from lineage.artifact.spec import ArtifactSpec
@@ -132,11 +133,12 @@ class _Loop:
         """From a state to the last step. Raises: PreemptedError."""
         config, updates = self.config, self.config.updates
         dynamic, router, static = parted(state.model)
-        current = StepState(dynamic, state.optimizer, state.skip, state.ema, None)
+        fixed = router if jax.tree.leaves(router) else None  # the base of an adapter
+        current = StepState(dynamic, state.optimizer, state.skip, state.ema, fixed)
         kept = {*config.run.saved_steps(config.step)}
         self.digests = self._earlier(state.step // updates)
         for iteration in range(state.step // updates, config.step // updates):
-            policy = joined(current.parameters, router, static)
+            policy = joined(current.parameters, current.router, static)
             table = self._rollouts(policy, iteration)
             self.alive("update", iteration)
             current = self._updated(current, iteration, table)
@@ -144,7 +146,7 @@ class _Loop:
             leaves = self.stop.requested.is_set() and done != config.step
             if done in kept or leaves or self.saver.rolling_is_due():
                 self.alive("save", iteration)
-                reached = TrainState(joined(current.parameters, router, static), current.optimizer, done, current.skip)
+                reached = TrainState(joined(current.parameters, current.router, static), current.optimizer, done, current.skip)
                 self._save(reached, rolling=done not in kept)
             if leaves:
                 self.saver.wait()

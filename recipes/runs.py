@@ -24,6 +24,7 @@ from recipes.policies import EVAL_SEED, policy_config
 from recipes.records.placement import TrialOf
 from recipes.records.run import Run
 from recipes.records.tokens import Tokens
+from trainer.hf.adapter import HF_ADAPTER, AdapterExportConfig
 from trainer.hf.export import HF_MODEL, HfExportConfig
 from trainer.spec.objectives import Dpo
 from trainer.spec.pair_stage import PAIR_SCORES, REFERENCE, PairScoresConfig
@@ -103,6 +104,15 @@ def hf_model(run: Run, step: int) -> Node:
         HfExportConfig(),
         {"checkpoint": checkpoint(run, step), "tokenizer": tokenizer(run.tokens, run.place.data)},
     )
+
+
+@cache
+def hf_adapter(run: Run, step: int) -> Node:
+    """The adapter of a step as PEFT's files, over the start as its base."""
+    first = start(run)
+    place = run.place.of_run(run.name, "hf_adapter", partition=step_partition(step))
+    config = AdapterExportConfig("" if first is None else first.name)
+    return Node(*place, HF_ADAPTER, config, {"checkpoint": checkpoint(run, step)})
 
 
 @cache

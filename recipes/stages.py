@@ -48,6 +48,7 @@ from science.forecasts.fit_stage import FIT
 from science.forecasts.freeze import FORECAST
 from science.forecasts.table import TABLE
 from science.forecasts.verdict import VERDICT
+from trainer.hf.adapter import HF_ADAPTER
 from trainer.hf.export import HF_MODEL
 from trainer.hf.import_model import HF_IMPORT
 from trainer.spec.pair_stage import PAIR_SCORES
@@ -83,6 +84,7 @@ def stages() -> Mapping[str, Stage]:
         PAIR_SCORES,
         TRIAL_RESULT,
         HF_MODEL,
+        HF_ADAPTER,
         POLICY,
         EVAL_RESULT,
         CONTAMINATION_SCORES,

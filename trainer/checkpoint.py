@@ -26,6 +26,7 @@ from lineage.writing.writer import Writer
 from trainer.array_files import Files, open_arrays
 from trainer.arrays import HostArrays, copied_to_host, filled, shapes_of, words_of
 from trainer.guard_history import history_of, restore_guards, ring_names
+from trainer.model.lora import Adapted
 from trainer.model.parts import parameters_of, parted
 from trainer.router_table import FILE as ROUTER_FILE
 from trainer.spec.config import RunSpec, WarmStart
@@ -60,8 +61,10 @@ class TrainState:
     ema: PyTree | None = None
 
     def trees(self) -> dict[str, PyTree]:
-        """The trees that a checkpoint stores, by the name of their file."""
-        trees = {"model": self.model, "optimizer": self.optimizer, "skip": self.skip, "ema": self.ema}
+        """The trees that a checkpoint stores, by the name of their file; a model with an adapter is stored merged."""
+        adapted = isinstance(self.model, Adapted)
+        model, adapter = (self.model.merged(), self.model.adapter) if adapted else (self.model, None)
+        trees = {"model": model, "adapter": adapter, "optimizer": self.optimizer, "skip": self.skip, "ema": self.ema}
         return {name: tree for name, tree in trees.items() if tree is not None}
 
 

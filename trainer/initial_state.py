@@ -1,6 +1,7 @@
 """The state that a run starts from: its own last whole checkpoint, else the one its spec names, else fresh parameters."""
 
 import logging
+from dataclasses import dataclass
 
 import equinox as eqx
 import jax
@@ -9,6 +10,7 @@ import polars as pl
 from lineage.artifact.store import Artifact
 from lineage.jobs.job import Job
 from lineage.order.history import MIXTURE
+from trainer.adapted_state import adapted_state, read_adapted
 from trainer.checkpoint import METRICS_SCHEMA, Tables, TrainState, first_sequence, read_checkpoint, verify_together, warm_start
 from trainer.model.build import init_model
 from trainer.resume_checks import check_frozen_inputs, refuse_other_inputs
@@ -78,6 +80,7 @@ def starting_state(job: Job, config: CheckpointConfig, start: Artifact | None, l
     Raises: ValueError if an unfinished run of the same name had other inputs.
     """
     refuse_other_inputs(job)
+    begin = _Beginning(config.run, start, layout)
     for checkpoint in saved_before(job, config.step):
         try:
             verify_together(checkpoint)
@@ -86,10 +89,30 @@ def starting_state(job: Job, config: CheckpointConfig, start: Artifact | None, l
             continue
         check_frozen_inputs(job, checkpoint)
         log.info("resuming %s at step %d from %s", config.run.name, step_of(checkpoint), checkpoint.uri)
-        return read_checkpoint(checkpoint, state_shapes(config.run, layout))
-    state = initial_state(config.run, layout)
-    if start is not None and config.run.start is not None:
-        state = warm_start(start, state, config.run)
-        new = ", ".join(config.run.start.new_parameters) or "nothing"
-        log.info("%s: warm start from %s, optimizer %s, new: %s", config.run.name, start.uri, config.run.start.optimizer, new)
-    return state, Tables(pl.DataFrame(schema=METRICS_SCHEMA))
+        return begin.resumed(checkpoint)
+    return begin.state(), Tables(pl.DataFrame(schema=METRICS_SCHEMA))
+
+
+@dataclass(frozen=True)
+class _Beginning:
+    """What a run begins with, and what a resume needs of it."""
+
+    spec: RunSpec
+    start: Artifact | None
+    layout: Layout
+
+    def state(self) -> TrainState:
+        """Fresh, or a warm start, with a fresh adapter where the spec has one."""
+        spec, start = self.spec, self.start
+        state = initial_state(spec, self.layout)
+        if start is not None and spec.start is not None:
+            state = warm_start(start, state, spec)
+            new = ", ".join(spec.start.new_parameters) or "nothing"
+            log.info("%s: warm start from %s, optimizer %s, new: %s", spec.name, start.uri, spec.start.optimizer, new)
+        return state if spec.adapter is None else adapted_state(spec, state.model, self.layout)
+
+    def resumed(self, checkpoint: Artifact) -> tuple[TrainState, Tables]:
+        """State and tables of a checkpoint of the run; the base of an adapter comes from the start."""
+        if self.spec.adapter is None:
+            return read_checkpoint(checkpoint, state_shapes(self.spec, self.layout))
+        return read_adapted(checkpoint, self.state()), Tables(pl.read_parquet(checkpoint.file("metrics.parquet")))

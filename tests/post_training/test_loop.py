@@ -17,6 +17,7 @@ from lineage.jobs.job import JobFailedError, LaunchRecord, LaunchRequest, read_j
 from post_training.spec import Distill, Grpo, KLConfig, RewardRunSpec, SamplingConfig
 from post_training.stage import ROLLOUTS_FILE
 from post_training.train import train_on_rewards
+from trainer.spec.lora import LoraConfig
 
 
 def made(store: Store, spec: RewardRunSpec) -> Artifact:
@@ -96,8 +97,9 @@ def test_a_run_that_starts_again_makes_the_same_bits(finished: Store, tmp_path: 
         {"advantage": Distill(), "kl": KLConfig(1.0, "full")},
         {"advantage": Grpo(), "kl": KLConfig(0.05, "k1", "reward"), "sampling": SamplingConfig(8, 4, 4, 0.8, 0.9)},
         {"advantage": Grpo("none"), "control": "permuted_rewards", "inner_epochs": 1},
+        {"run": replace(learner(1).run, adapter=LoraConfig(2, 4.0))},
     ],
-    ids=["distillation", "kept set", "permuted rewards"],
+    ids=["distillation", "kept set", "permuted rewards", "adapter"],
 )
 def test_other_ways_to_learn_run(changes: dict, tmp_path: Path) -> None:
     spec = learner(iterations=1, **changes)

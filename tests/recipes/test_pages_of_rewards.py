@@ -1,4 +1,4 @@
-"""The code of docs/recipes/add_an_environment.md and train_with_rewards.md runs, and does what the pages say."""
+"""The code of the pages on environments, rewards and adapters in docs/recipes runs, and does what the pages say."""
 
 import re
 from pathlib import Path
@@ -8,6 +8,7 @@ import pytest
 
 from lineage.artifact.store import Store
 from lineage.build.plan import Node, build
+from marin_assets.runs import run_templates
 from post_training.environments.table import read_prompts
 from post_training.environments.verify import verify
 
@@ -40,3 +41,9 @@ def test_the_environment_of_the_page_is_built_and_judged(tmp_path: Path) -> None
 def test_the_run_of_the_page_is_a_run_from_its_base() -> None:
     page = run_page("train_with_rewards.md")
     assert [run.name for run in page["sums"].history] == ["addition_base", "sums"]
+
+
+def test_the_run_of_the_page_trains_an_adapter_and_exports_it() -> None:
+    run = run_page("train_an_adapter.md")["run"]
+    keys = [template.example.key for template in run_templates(run)]
+    assert ("runs", "addition_dpo_lora", "hf_adapter") in keys

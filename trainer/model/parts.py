@@ -30,10 +30,13 @@ def parameters_of(model: PyTree) -> PyTree:
 
 
 def declared_role(model: PyTree, path: tuple) -> str | None:
-    """The role that the field of an array declares, or that of a field around it; None if there is none."""
+    """The role that the field of an array declares, or that of a field around it; None if there is none.
+
+    All of a field that is declared as state is state.
+    """
     node, role = model, None
     for key in path:
-        if isinstance(node, NamedArray):
+        if isinstance(node, NamedArray) or role == STATE[KEY]:
             break
         if isinstance(key, GetAttrKey) and dataclasses.is_dataclass(node):
             declared = {field.name: field.metadata.get(KEY) for field in dataclasses.fields(node)}

@@ -10,9 +10,19 @@ from typing import Literal
 from lineage.order.batches import BatchSchedule, BatchSize
 from trainer.spec.checks import require
 from trainer.spec.compute import ComputeConfig
+from trainer.spec.lora import LoraConfig
 from trainer.spec.models import ModelConfig, no_array_fields
+from trainer.spec.moe import MoeConfig
 from trainer.spec.objectives import Dpo, NextToken, Objective
-from trainer.spec.optimizers import ClipUpdateNormConfig, EmaConfig, OptimizerConfig, SkipBadStepsConfig
+from trainer.spec.optimizers import (
+    AdamHConfig,
+    ClipUpdateNormConfig,
+    EmaConfig,
+    MuonConfig,
+    MuonHConfig,
+    OptimizerConfig,
+    SkipBadStepsConfig,
+)
 from trainer.spec.schedules import Schedule
 
 TOKENIZER = "tokenizer"
@@ -94,6 +104,8 @@ class RunSpec:
     compute: ComputeConfig = field(default=ComputeConfig(), metadata={"added_later": True})
     """Precision, attention back-end, rematerialization. The choices made on a machine are in the run's record."""
     objective: Objective = field(default=NextToken(), metadata={"added_later": True})
+    adapter: LoraConfig | None = field(default=None, metadata={"added_later": True})
+    """Train a low-rank adapter over the start, whose own parameters stay as they are."""
 
     def __post_init__(self) -> None:
         require(self.num_steps > 0, "run.num_steps", self.num_steps, "positive")
@@ -106,6 +118,8 @@ class RunSpec:
         require(self.context_len > 1 and self.seq_len <= longest, "run.seq_len", self.seq_len, f"in {2 * sides}..{longest}")
         if isinstance(self.objective, Dpo):
             self._check_preferences()
+        if self.adapter is not None:
+            self._check_adapter()
         for phase in self.batches.phases:
             self._check_microbatch(phase.batch_size)
         guarded = self.clip_update_norm is not None or self.skip_bad_steps is not None
@@ -122,6 +136,15 @@ class RunSpec:
         require(self.z_loss_weight == 0, "run.z_loss_weight", self.z_loss_weight, "0 with objective dpo")
         crossing = self.cross_document_attention
         require(crossing, "run.cross_document_attention", crossing, "true with objective dpo: a side is a row of its own")
+
+    def _check_adapter(self) -> None:
+        start = self.start
+        fresh = start is not None and (start.optimizer, start.guards, start.average) == ("fresh", "fresh", "fresh")
+        require(fresh, "run.start", start, "a WarmStart with fresh optimizer, guards and average: an adapter needs a base")
+        require(not isinstance(self.model, MoeConfig), "run.model", "a mixture of experts", "a dense model with an adapter")
+        require(self.ema is None, "run.ema", self.ema, "None with an adapter")
+        whole = not isinstance(self.optimizer, AdamHConfig | MuonConfig | MuonHConfig)
+        require(whole, "run.optimizer", type(self.optimizer).__name__, "a rule by element (AdamW, Lion, ...) with an adapter")
 
     def _check_microbatch(self, batch_size: int) -> None:
         size = self.microbatch_size

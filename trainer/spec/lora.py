@@ -1,0 +1,31 @@
+"""Low-rank adapters (LoRA): which weights get one, and of which rank. No JAX."""
+
+from dataclasses import dataclass
+
+from trainer.spec.checks import require
+
+TARGETS = ("w_q", "w_k", "w_v", "w_o", "w_gate", "w_up", "w_down")
+
+
+@dataclass(frozen=True)
+class LoraConfig:
+    """W + (alpha / rank) A B with A [in, rank] and B [rank, out] trained and W fixed (Hu et al. 2021, arXiv 2106.09685).
+
+    The sum is computed before the product with activations, so merged and unmerged weights are the same numbers. A dropout of
+    the adapter's input has no such form and does not exist here.
+    """
+
+    rank: int
+    alpha: float
+    targets: tuple[str, ...] = ("w_q", "w_k", "w_v", "w_o")
+    """Weights of every layer, by the names of `trainer.model.layers`."""
+
+    def __post_init__(self) -> None:
+        require(self.rank > 0, "run.adapter.rank", self.rank, "positive; None instead of an adapter trains all parameters")
+        require(self.alpha > 0, "run.adapter.alpha", self.alpha, "positive")
+        known = bool(self.targets) and set(self.targets) <= set(TARGETS) and len(set(self.targets)) == len(self.targets)
+        require(known, "run.adapter.targets", self.targets, f"some of {', '.join(TARGETS)}, each once")
+
+    @property
+    def scale(self) -> float:
+        return self.alpha / self.rank
