@@ -28,7 +28,7 @@ WINDOW = 10
 MOST_DEAD = 0.9
 """Share of groups without a difference in reward. A run that began with 88 % collapsed."""
 MOST_KL = 10.0
-"""Nats a completion. A run that collapsed was at 14.5 after 100 steps; runs that learned stay below 3 (docs/log.md, 2026-11-25)."""
+"""Nats a completion. A run that collapsed was at 14.5 after 100 steps; runs that learned stay below 3 (docs/log.md)."""
 MOST_DRIFT = 2.0
 """Factor between mean lengths of the first and the last iterations."""
 LEAST_ENTROPY = 0.005
