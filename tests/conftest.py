@@ -67,6 +67,19 @@ def gcs() -> Iterator[GcsServer]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def quick_compilation() -> Iterator[None]:
+    """Compile programs of this process with few optimizations: most run once, and compiling was most of their time.
+
+    Jobs that tests start, and with them everything that is compared bit for bit between processes, compile as users' do.
+    """
+    import jax
+
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 def pytest_collection_finish() -> None:
     """Exempt what collecting has made from garbage collection: to walk its 770,000 objects takes .35 s each time."""
     gc.collect()

@@ -291,10 +291,12 @@ def test_a_long_quotation_marks_even_when_it_is_little_of_the_item():
     assert matches_of([" ".join(quotation.split()[:20])], f"{quotation} {rest}") == [(0, 0, "fragment")]
 
 
-@pytest.mark.parametrize("text", ["a" * (16 << 20), "the cat sat on the mat and " * 600_000, " " * (16 << 20), ""])
-def test_a_huge_document_of_one_phrase_is_scanned(text):
+@pytest.mark.parametrize("megabytes", [2, pytest.param(16, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("phrase", ["a", "the cat sat on the mat and ", " "])
+def test_a_huge_document_of_one_phrase_is_scanned(phrase, megabytes):
+    text = phrase * ((megabytes << 20) // len(phrase))
     questions = ("The cat sat on the mat and the dog lay by the door all day.", "a a a a a a a a a a")
-    assert {tier for _, _, tier in matches_of([text, PROSE], *questions)} <= {"near", "fragment"}
+    assert {tier for _, _, tier in matches_of([text, "", PROSE], *questions)} <= {"near", "fragment"}
 
 
 def test_an_index_survives_storage(tmp_path):

@@ -1,6 +1,6 @@
 """Kill -9 at every file operation of an upgrade, then run it again.
 
-    python upgrade_anywhere.py OLD_STORE FOLDER     # JSON, a line a kill point
+    python upgrade_anywhere.py OLD_STORE FOLDER STRIDE     # JSON, a line a kill point: every STRIDEth operation
 
 A process of its own, so that it is single-threaded when it forks. An audit hook sees every open, rename, link and removal
 before it happens; the child kills itself at the chosen one.
@@ -65,12 +65,12 @@ def in_a_child(root: Path, kill_at: int | None) -> tuple[int, int]:
     return status, int(counted or 0)
 
 
-def main(old: Path, folder: Path) -> None:
+def main(old: Path, folder: Path, stride: int) -> None:
     shutil.copytree(old, folder / "whole")
     _, operations = in_a_child(folder / "whole", None)
     whole = contents(folder / "whole")
     versions = {m.data_version for m in every_manifest(Store(str(old))).sound.values()}
-    for point in range(1, operations + 1):
+    for point in range(1, operations + 1, stride):
         root = folder / f"root-{point}"
         shutil.copytree(old, root)
         killed, _ = in_a_child(root, point)
@@ -94,4 +94,4 @@ def _is_whole(folder: Path, files: tuple) -> bool:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))

@@ -1,6 +1,7 @@
 """A step on another batch and objective than the next token: rows of any shape, microbatches, extra metrics."""
 
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -40,8 +41,8 @@ def weighted(model: LanguageModel, batch: Scored, loads: object = None) -> tuple
 def test_log_probs_are_those_of_full_logits_of_each_segment() -> None:
     model = random_model(SPEC.model)
     segments = np.repeat([[0, 1]], 8, axis=1).repeat(4, axis=0)
-    found = token_log_probs(model, jnp.asarray(TOKENS), jnp.asarray(segments), temperature=0.7)
-    alone = jax.nn.log_softmax(model(jnp.asarray(TOKENS[:, 8:])) / 0.7, axis=-1)
+    found = jax.jit(partial(token_log_probs, temperature=0.7))(model, jnp.asarray(TOKENS), jnp.asarray(segments))
+    alone = jax.nn.log_softmax(jax.jit(lambda tokens: model(tokens))(jnp.asarray(TOKENS[:, 8:])) / 0.7, axis=-1)
     wanted = np.take_along_axis(np.asarray(alone)[:, :-1], TOKENS[:, 9:, None], axis=2)[..., 0]
     np.testing.assert_allclose(found[:, 9:], wanted, rtol=1e-5, atol=1e-5)
     assert not np.asarray(found[:, 0]).any()

@@ -40,7 +40,7 @@ def mean_objective(x: jax.Array, head: jax.Array, targets: jax.Array, z_loss_wei
 @given(st.sampled_from([1, 2, 255, TILE_ROWS, TILE_ROWS + 1, 2 * TILE_ROWS + 7]), st.integers(0, 99), st.sampled_from([1, 60]))
 def test_every_row_is_that_of_full_logits(num_rows: int, seed: int, scale: float) -> None:
     x, head, targets = inputs(num_rows, seed, scale)
-    for actual, wanted in zip(row_nll(x, head, targets), obvious(x, head, targets), strict=True):
+    for actual, wanted in zip(jax.jit(row_nll)(x, head, targets), obvious(x, head, targets), strict=True):
         np.testing.assert_allclose(actual, wanted, rtol=1e-5, atol=1e-4)
 
 
@@ -49,12 +49,12 @@ def test_every_row_is_that_of_full_logits(num_rows: int, seed: int, scale: float
 def test_objective_and_gradient_are_those_of_full_logits(num_rows: int, z_loss_weight: float) -> None:
     x, head, targets = inputs(num_rows, 3)
     nll, log_z = obvious(x, head, targets)
-    (objective, loss), gradients = jax.value_and_grad(
-        lambda x, head: mean_objective(x, head, targets, z_loss_weight), argnums=(0, 1), has_aux=True
+    (objective, loss), gradients = jax.jit(
+        jax.value_and_grad(lambda x, head: mean_objective(x, head, targets, z_loss_weight), argnums=(0, 1), has_aux=True)
     )(x, head)
     assert float(loss) == pytest.approx(nll.mean(), rel=1e-5)
     assert float(objective) == pytest.approx(nll.mean() + z_loss_weight * (log_z**2).mean(), rel=1e-5)
-    wanted = jax.grad(obvious_objective, argnums=(0, 1))(x, head, targets, z_loss_weight)
+    wanted = jax.jit(jax.grad(obvious_objective, argnums=(0, 1)))(x, head, targets, z_loss_weight)
     for gradient, reference in zip(gradients, wanted, strict=True):
         np.testing.assert_allclose(gradient, reference, rtol=1e-4, atol=1e-6)
 
@@ -63,7 +63,7 @@ def test_gradients_of_a_sure_model_are_small_and_finite() -> None:
     """Logits of hundreds, all on the target: the target's one and its softmax are subtracted after the products."""
     head = np.eye(33, 16, dtype=np.float32) * 40
     targets = np.arange(12, dtype=np.int32)
-    gradient = jax.grad(lambda x: mean_objective(x, head, targets, 0.0)[0])(head[targets])
+    gradient = jax.jit(jax.grad(lambda x: mean_objective(x, head, targets, 0.0)[0]))(head[targets])
     np.testing.assert_allclose(gradient, 0.0, atol=1e-5)
 
 
@@ -72,7 +72,7 @@ def test_bfloat16_sides_lose_only_their_own_rounding() -> None:
     x, head, targets = inputs(TILE_ROWS + 3, 2)
     x, head = (jnp.asarray(each, jnp.bfloat16) for each in (x, head))
     wide = (x.astype(jnp.float32), head.astype(jnp.float32))
-    gradient = jax.value_and_grad(lambda x, head: mean_objective(x, head, targets, 1e-4)[0], argnums=(0, 1))
+    gradient = jax.jit(jax.value_and_grad(lambda x, head: mean_objective(x, head, targets, 1e-4)[0], argnums=(0, 1)))
     (loss, narrow), (wanted_loss, wanted) = gradient(x, head), gradient(*wide)
     assert float(loss) == pytest.approx(float(wanted_loss), rel=1e-5)
     for a, b in zip(narrow, wanted, strict=True):
@@ -82,8 +82,8 @@ def test_bfloat16_sides_lose_only_their_own_rounding() -> None:
 
 def test_the_gradient_scales_with_what_comes_from_above() -> None:
     x, head, targets = inputs(7, 1)
-    once = jax.grad(lambda x: mean_objective(x, head, targets, 0.1)[0])(x)
-    thrice = jax.grad(lambda x: 3 * mean_objective(x, head, targets, 0.1)[0])(x)
+    scaled = jax.jit(jax.grad(lambda x, factor: factor * mean_objective(x, head, targets, 0.1)[0]))
+    once, thrice = scaled(x, 1.0), scaled(x, 3.0)
     np.testing.assert_allclose(thrice, 3 * once, rtol=1e-6)
 
 

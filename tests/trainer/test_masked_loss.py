@@ -34,8 +34,8 @@ def test_the_weighted_objective_is_that_of_full_logits(num_rows: int, seed: int,
     shares = np.random.default_rng(seed).random(num_rows).astype(np.float32) * (np.arange(num_rows) % 3 > 0)
     shares /= shares.sum()
     nll, log_z = obvious(x, head, targets)
-    (objective, loss), gradient = jax.value_and_grad(
-        lambda x: weighted_objective(x, head, targets, jnp.asarray(shares), z_loss_weight), has_aux=True
+    (objective, loss), gradient = jax.jit(
+        jax.value_and_grad(lambda x: weighted_objective(x, head, targets, jnp.asarray(shares), z_loss_weight), has_aux=True)
     )(x)
     assert float(loss) == pytest.approx(shares @ nll, rel=1e-5)
     assert float(objective) == pytest.approx(shares @ (nll + z_loss_weight * log_z**2), rel=1e-5)
@@ -62,7 +62,9 @@ def test_a_masked_loss_and_its_gradient_are_those_of_the_tokens_that_count() -> 
 
 def test_weights_may_be_numpy_arrays() -> None:
     model, tokens = model_of(), jnp.asarray(GOOD)
-    assert next_token_loss(model, tokens, 0.0, MASK)[1] == next_token_loss(model, tokens, 0.0, jnp.asarray(MASK))[1]
+    loss = jax.jit(lambda tokens, weights: next_token_loss(model, tokens, 0.0, weights)[1])
+    of_numpy = jax.jit(lambda tokens: next_token_loss(model, tokens, 0.0, MASK)[1])
+    assert float(loss(tokens, jnp.asarray(MASK))) == pytest.approx(float(of_numpy(tokens)), rel=1e-6)
 
 
 def token_nll_by_logits(model, tokens):

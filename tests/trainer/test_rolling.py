@@ -1,10 +1,13 @@
 """Rolling windows against a plain list, and the two rules that use them."""
 
+import functools
 import math
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,10 +51,21 @@ def test_what_is_not_finite_leaves_no_trace(seen: list[float], window: int) -> N
     assert [np.asarray(a).tobytes() for a in whole] == [np.asarray(a).tobytes() for a in finite]
 
 
-@given(st.lists(st.tuples(values, values), max_size=25), st.sampled_from([2, 6]), st.floats(1, 6))
+@functools.cache
+def decision(config: SkipBadStepsConfig) -> Callable:
+    return jax.jit(lambda state, loss, norm: accept_step(config, state, loss, norm))
+
+
+@functools.cache
+def clipping(window: int) -> tuple[optax.GradientTransformation, Callable]:
+    rule = clip_update_norm(ClipUpdateNormConfig(window=window, num_std=1.5, std_floor=FLOOR))
+    return rule, jax.jit(rule.update)
+
+
+@given(st.lists(st.tuples(values, values), max_size=25), st.sampled_from([2, 6]), st.sampled_from([1.0, 1.5, 3.0, 6.0]))
 def test_a_step_is_skipped_when_either_signal_is_an_outlier(seen: list, window: int, num_std: float) -> None:
     config = SkipBadStepsConfig(window=window, num_std=num_std, std_floor=FLOOR)
-    decide = jax.jit(lambda state, loss, norm: accept_step(config, state, loss, norm))
+    decide = decision(config)
     state, in_a_row = empty_skip_state(config), 0
     for index, (loss, norm) in enumerate(seen):
         limits = [slow_threshold([pair[which] for pair in seen[:index]], window, num_std) for which in (0, 1)]
@@ -68,10 +82,9 @@ def test_a_step_is_skipped_when_either_signal_is_an_outlier(seen: list, window: 
 
 @given(st.lists(st.floats(0.125, 100, width=32), min_size=1, max_size=20), st.sampled_from([2, 6]), st.integers(0, 9))
 def test_a_large_update_is_scaled_to_its_threshold(norms: list[float], window: int, seed: int) -> None:
-    rule = clip_update_norm(ClipUpdateNormConfig(window=window, num_std=1.5, std_floor=FLOOR))
+    rule, update = clipping(window)
     unit = np.random.default_rng(seed).normal(size=7)
     unit /= np.linalg.norm(unit)
-    update = jax.jit(rule.update)
     state = rule.init(None)
     for index, norm in enumerate(norms):
         clipped, state = update((jnp.asarray(unit[:3] * norm, jnp.float32), jnp.asarray(unit[3:] * norm, jnp.float32)), state)
