@@ -5,7 +5,7 @@ import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import jax
+import equinox as eqx
 import numpy as np
 import polars as pl
 import pytest
@@ -29,9 +29,12 @@ from lineage.storage.digests import text_digest
 from lineage.writing.writer import Writer
 from trainer.checkpoint import METRICS_SCHEMA, Tables, snapshot, write_checkpoint
 from trainer.initial_state import initial_state
+from trainer.model.protocol import LanguageModel
 from trainer.scoring import load_scorer
 from trainer.spec.optimizers import EmaConfig
 from trainer.spec.schedules import WarmupStableDecay
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 RUN = tiny_spec(
     name="r",
@@ -131,7 +134,7 @@ def job(root: Path, node: Node) -> Job:
 
 
 @pytest.fixture(scope="module")
-def evaluated(tmp_path_factory) -> Artifact:
+def evaluated(tmp_path_factory, quick_compilation) -> Artifact:
     return evaluate(job(tmp_path_factory.mktemp("store"), result()))
 
 
@@ -189,16 +192,26 @@ def test_the_records_file_has_a_column_for_each_thing_that_one_asks_of_an_item(e
     assert heldout["log_probs"].to_list() == [[pytest.approx(expected, rel=1e-4)]]
 
 
+_padded_logits = eqx.filter_jit(lambda model, tokens: model(tokens))
+
+
+def logits_of(model: LanguageModel, tokens: list[int]) -> np.ndarray:
+    """Logits of every place of one sequence, which is padded on the right so that one program serves all lengths."""
+    padded = np.zeros((1, RUN.model.max_seq_len), np.int32)
+    padded[0, : len(tokens)] = tokens
+    return np.asarray(_padded_logits(model, padded))[0, : len(tokens)]
+
+
 def test_bits_per_byte_agree_with_the_model_asked_one_item_at_a_time(evaluated):
     model = load_scorer(evaluated.input("checkpoint")).model
     bpb = {(t, i): b for t, i, b in records_of(evaluated).select("task", "item_id", "bpb").iter_rows()}
 
     def slow_nats(tokens: list[int], scored: int) -> float:
-        logits = np.asarray(model(jax.numpy.asarray([tokens[:-1]])))[0].astype(np.float64)
+        logits = logits_of(model, tokens[:-1]).astype(np.float64)
         logged = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
         return -sum(logged[i - 1, tokens[i]] for i in range(len(tokens) - scored, len(tokens)))
 
-    for item in ITEMS[1:3]:  # two lengths: each is compiled separately
+    for item in ITEMS[1:3]:
         ending = f" {item.answer}".encode()
         tokens = [START, *render(item).prompts[0].encode(), *ending]
         expected = slow_nats(tokens, len(ending)) / math.log(2) / len(ending)
@@ -245,7 +258,7 @@ def test_what_a_checkpoint_says_is_its_greedy_continuation(evaluated):
     tokens = [START, *render(ITEMS[-4]).prompts[0].encode()[-(RUN.model.max_seq_len - 6) :]]
     bare = len(tokens)
     while len(tokens) < bare + 6:
-        logits = np.asarray(model(jax.numpy.asarray([tokens])))[0, -1]
+        logits = logits_of(model, tokens)[-1]
         tokens.append(int(logits.argmax()))
     expected = byte_tokenizer().decode(tokens[bare:])
     (text,) = generated["continuations"][0]
@@ -253,7 +266,8 @@ def test_what_a_checkpoint_says_is_its_greedy_continuation(evaluated):
     assert (outputs["finish"], outputs["num_tokens"]) == ("length", 6) or outputs["finish"] == "stop"
 
 
-def test_a_job_process_leaves_the_same_bytes(evaluated, tmp_path):
+def test_a_job_process_leaves_the_same_bytes(evaluated, tmp_path, monkeypatch):
+    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # as this process compiles
     store = job(tmp_path, result()).store
     made = build(store, result())
     assert not made.reused

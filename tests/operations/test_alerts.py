@@ -84,8 +84,8 @@ def test_an_incident_is_told_once_is_one_thread_and_is_closed_when_it_recovers(t
 
 def test_a_storm_of_a_thousand_failures_is_at_most_ten_messages(tmp_path: Path, web: Web, box: Mailbox) -> None:
     store, named = Store(str(tmp_path)), channels(web, box)
-    for step in range(10):
-        tell(store, named, [finding(f"s{i}") for i in range(100 * (step + 1))], NOW + datetime.timedelta(minutes=step))
+    for step, failures in enumerate((*range(1, MAX_AN_HOUR + 2), 1_000)):
+        tell(store, named, [finding(f"s{i}") for i in range(failures)], NOW + datetime.timedelta(minutes=step))
     for count in (len(web.bodies), len(box.mails), len(web.issues)):
         assert 0 < count <= MAX_AN_HOUR
     tell(store, named, [finding(f"s{i}") for i in range(1_000)], NOW + 2 * HOUR)

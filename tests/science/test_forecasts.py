@@ -26,6 +26,7 @@ from trainer.train import train
 
 TARGET = replace(RUN, name="target", num_steps=4, keep_steps=(2,), schedule=replace(RUN.schedule, warmup_steps=1))
 METHOD = FitConfig(calibration_draws=50)
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 @dataclass(frozen=True)
@@ -102,9 +103,9 @@ def verdict(store: Store, run: Node, scores: Scored | None = None, config: Verdi
 
 
 @pytest.fixture(scope="module")
-def honest(tmp_path_factory: pytest.TempPathFactory) -> Store:
+def honest(fitted: Store, tmp_path_factory: pytest.TempPathFactory) -> Store:
     """A store in which a forecast was frozen and its run trained."""
-    store = Store(str(tmp_path_factory.mktemp("honest")))
+    store = Store(str(shutil.copytree(fitted.root, tmp_path_factory.mktemp("honest") / "store")))
     made(store, run_node(forecast_node()))
     return store
 
@@ -116,9 +117,20 @@ def after(honest: Store, tmp_path: Path) -> Store:
     return Store(str(tmp_path / "root"))
 
 
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """A store of what a forecast is made from."""
+    store = Store(str(tmp_path_factory.mktemp("fitted")))
+    for node in ancestors_first([forecast_node()])[:-1]:
+        build(store, node)
+    return store
+
+
 @pytest.fixture
-def before(tmp_path: Path) -> Store:
-    return Store(str(tmp_path / "empty"))
+def before(fitted: Store, tmp_path: Path) -> Store:
+    """A copy of it, in which nothing was frozen or trained."""
+    shutil.copytree(fitted.root, tmp_path / "before")
+    return Store(str(tmp_path / "before"))
 
 
 def test_a_verdict_is_hit_low_or_high_in_three_units(after: Store) -> None:
@@ -182,11 +194,12 @@ def test_a_run_that_was_launched_first_is_refused_under_any_name_and_seed(before
         made(before, forecast_node())
 
 
-def test_a_result_of_the_target_among_the_ancestors_is_refused_whatever_its_data(before: Store) -> None:
+def test_a_result_of_the_target_among_the_ancestors_is_refused_whatever_its_data(tmp_path: Path) -> None:
+    empty = Store(str(tmp_path))  # a table of the same numbers and other ancestors would be found in `before`
     run = run_node(None, data=mixture(2))
     table = Node(("sweeps", "s", "table"), None, SWEEP, Sweep(), {"leaked": run})
     with pytest.raises(RefusedForecastError, match="trained already"):
-        made(before, forecast_node(table=table))
+        made(empty, forecast_node(table=table))
 
 
 def test_a_run_without_the_forecast_is_void(before: Store) -> None:
