@@ -29,6 +29,7 @@ MIN_GROWTH_BYTES = 50 << 20
 """A process that has grown by this much since it last gave memory back does so again. A compilation leaves 200 MiB of freed
 memory in the process, which malloc keeps unless it is asked for it, and 35 MiB of program.
 """
+LONGEST = frozenset({"test_ledger.py", "test_training.py", "test_two_hosts.py"})
 _PEAKS = pytest.StashKey[dict[str, tuple[int, list[tuple[int, str]]]]]()
 _GROWTH = pytest.StashKey[list[tuple[int, str]]]()
 _FLOOR = pytest.StashKey[int]()
@@ -78,6 +79,12 @@ def quick_compilation() -> Iterator[None]:
     jax.config.update("jax_disable_most_optimizations", True)
     yield
     jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start with the longest tests: at the end of a run, one would keep a worker busy and the other waiting."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
 def pytest_collection_finish() -> None:

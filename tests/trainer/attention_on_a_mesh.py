@@ -2,7 +2,7 @@
 
 `splash`: values and gradients of the interpreted kernel against the formula. `lowered PLATFORM BACKEND`, and of a whole model
 `model PLATFORM BACKEND REMAT`: the kernels of a gradient's program for a platform that is not here, with the shapes of their
-results, and the memories that arrays are moved to.
+results, and the memories that arrays are moved to. Each argument is such a command; a line `# COMMAND` precedes its answer.
 """
 
 import os
@@ -104,16 +104,20 @@ def model(layout: Layout, platform: str, backend: str, remat: str) -> str:
         return jax.jit(gradients).trace(placed, tokens).lower(lowering_platforms=(platform,)).as_text()
 
 
-if __name__ == "__main__":
-    over = Layout.of(MeshShape.parse("data=2,tensor=2"))
-    command, *words = sys.argv[1:]
+def answer(over: Layout, command: str, *words: str) -> None:
     if command == "splash":
         splash(over, 40)
-    else:
-        if words[0] == "cuda":  # jax reads this from the machine that it lowers on, not from the one that it lowers for
-            fused_attention_stablehlo.check_cudnn_version = lambda: 91_300
-        text = lowered(over, *words) if command == "lowered" else model(over, *words)
-        for call in re.findall(r"stablehlo.custom_call @(tpu_custom_call|__cudnn\S+)\(.*-> (.*)", text):
-            print(*call)
-        for memory in re.findall(r"@annotate_device_placement\(.*_xla_buffer_placement = \"(\w+)\"", text):
-            print("moved to", memory)
+        return
+    text = lowered(over, *words) if command == "lowered" else model(over, *words)
+    for call in re.findall(r"stablehlo.custom_call @(tpu_custom_call|__cudnn\S+)\(.*-> (.*)", text):
+        print(*call)
+    for memory in re.findall(r"@annotate_device_placement\(.*_xla_buffer_placement = \"(\w+)\"", text):
+        print("moved to", memory)
+
+
+if __name__ == "__main__":
+    # jax reads this from the machine that it lowers on, not from the one that it lowers for
+    fused_attention_stablehlo.check_cudnn_version = lambda: 91_300
+    for asked in sys.argv[1:]:
+        print("#", asked)
+        answer(Layout.of(MeshShape.parse("data=2,tensor=2")), *asked.split())

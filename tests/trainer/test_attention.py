@@ -102,51 +102,53 @@ def test_the_tpu_kernel_interpreted(window: int | None) -> None:
     np.testing.assert_allclose(actual, slow(q, k, v, segments, window), rtol=1e-4, atol=1e-4)
 
 
-def over_four_devices(*words: str) -> str:
+CUDNN, CUDNN_BACK, SPLASH = "__cudnn$fmhaSoftmax", "__cudnn$fmhaSoftmaxBackward", "tpu_custom_call"
+KERNELS = [("tpu", "splash", [SPLASH] * 3), ("cuda", "cudnn", [CUDNN, CUDNN_BACK])]
+KERNELS_OF_MODELS = [
+    ("tpu", "splash", "named", [SPLASH] * 3),
+    ("tpu", "splash", "offload", [SPLASH] * 4),
+    ("cuda", "cudnn", "named", [CUDNN, CUDNN_BACK]),
+    ("cuda", "cudnn", "offload", [CUDNN, CUDNN, CUDNN_BACK]),
+]
+
+
+@pytest.fixture(scope="module")
+def over_four_devices() -> dict[str, list[str]]:
+    """What one process says over four devices to each command of the tests below, in lines."""
+    asked = ["splash", *(f"lowered {platform} {backend}" for platform, backend, _ in KERNELS)]
+    asked += [f"model {platform} {backend} {remat}" for platform, backend, remat, _ in KERNELS_OF_MODELS]
     script = str(Path(__file__).with_name("attention_on_a_mesh.py"))
     environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
-    ran = subprocess.run([sys.executable, script, *words], env=environment, capture_output=True, text=True, check=False)
+    ran = subprocess.run([sys.executable, script, *asked], env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
-    return ran.stdout
+    parts = [part.splitlines() for part in ran.stdout.split("# ")[1:]]
+    return {command: lines for command, *lines in parts}
 
 
-def test_the_tpu_kernel_over_a_mesh_reads_and_learns_as_the_formula_does() -> None:
+def test_the_tpu_kernel_over_a_mesh_reads_and_learns_as_the_formula_does(over_four_devices: dict[str, list[str]]) -> None:
     """Two rows of the batch by two of the heads, with segments and a window, interpreted; the script compares."""
-    assert over_four_devices("splash").count("differ by") == 4
+    assert sum("differ by" in line for line in over_four_devices["splash"]) == 4
 
 
-CUDNN, CUDNN_BACK, SPLASH = "__cudnn$fmhaSoftmax", "__cudnn$fmhaSoftmaxBackward", "tpu_custom_call"
-
-
-@pytest.mark.parametrize(
-    ("platform", "backend", "calls"), [("tpu", "splash", [SPLASH] * 3), ("cuda", "cudnn", [CUDNN, CUDNN_BACK])]
-)
+@pytest.mark.parametrize(("platform", "backend", "calls"), KERNELS)
 def test_a_kernel_is_compiled_for_a_mesh_with_the_rows_and_heads_of_one_device(
-    platform: str, backend: str, calls: list[str]
+    over_four_devices: dict[str, list[str]], platform: str, backend: str, calls: list[str]
 ) -> None:
     """It is compiled as far as possible without such a machine: jax itself refuses a TPU kernel over several devices.
 
     Of 4 rows and 2 x 2 heads, a device of data=2, tensor=2 has 2 rows and 1 x 2 heads: no shape begins with a 4.
     """
-    lines = over_four_devices("lowered", platform, backend).splitlines()
+    lines = over_four_devices[f"lowered {platform} {backend}"]
     assert [line.split()[0] for line in lines] == calls
     assert all(re.findall(r"tensor<(\d+)x", line)[0] == "2" for line in lines), lines
 
 
-@pytest.mark.parametrize(
-    ("platform", "backend", "remat", "calls"),
-    [
-        ("tpu", "splash", "named", [SPLASH] * 3),
-        ("tpu", "splash", "offload", [SPLASH] * 4),
-        ("cuda", "cudnn", "named", [CUDNN, CUDNN_BACK]),
-        ("cuda", "cudnn", "offload", [CUDNN, CUDNN, CUDNN_BACK]),
-    ],
-)
+@pytest.mark.parametrize(("platform", "backend", "remat", "calls"), KERNELS_OF_MODELS)
 def test_kernels_that_named_keeps_are_not_run_again_and_what_offload_moves_is_moved(
-    platform: str, backend: str, remat: str, calls: list[str]
+    over_four_devices: dict[str, list[str]], platform: str, backend: str, remat: str, calls: list[str]
 ) -> None:
     """Of a layer's gradient as it is compiled over a mesh: a kernel forward, one or two backward, and forward again or not."""
-    lines = over_four_devices("model", platform, backend, remat).splitlines()
+    lines = over_four_devices[f"model {platform} {backend} {remat}"]
     assert [line.split()[0] for line in lines if not line.startswith("moved")] == calls
     moves = ["moved to pinned_host", "moved to device"]  # a layer's input, and back
     assert [line for line in lines if line.startswith("moved")] == (moves if remat == "offload" else [])
