@@ -49,15 +49,24 @@ class Copied:
     bytes: int
 
 
-def mirror(artifact: Artifact, into: Store, who: str, *, ancestors: bool = True) -> Iterator[Copied]:
+def mirror(
+    artifact: Artifact, into: Store, who: str, *, ancestors: bool = True, expected: str | None = None
+) -> Iterator[Copied]:
     """Copy an artifact, its ancestors first, so that no copy lacks one. Artifacts that exist already are skipped.
 
-    Raises: ValueError for damaged files, or if the other root has the identity with other bytes;
-    `lineage.storage.leases.HeldError` if another process copies the same artifact.
+    `expected` is the data version that its owner has published. Inputs are held to the data versions that the artifact
+    names. With it, files of copies that exist already are read again too.
+    Raises: ValueError for another data version than expected, before anything is copied; for damaged files, or if the other
+    root has the identity with other bytes; `lineage.storage.leases.HeldError` if another process copies the same artifact.
     """
+    if expected is not None and artifact.data_version != expected:
+        raise ValueError(
+            f"{artifact.uri} has data version {artifact.data_version}, expected is {expected}; nothing was copied. Ask its "
+            "owner which one is published: `./marin show` prints it"
+        )
     family = list(artifact.store.walk_up(artifact)) if ancestors else [artifact]
     for one in _parents_first(family):
-        yield _mirror_one(one, into, who)
+        yield _mirror_one(one, into, who, verify_present=expected is not None)
 
 
 def provenance(artifact: Artifact) -> Mirrored | None:
@@ -81,7 +90,7 @@ def _parents_first(family: list[Artifact]) -> list[Artifact]:
     return list(ordered.values())
 
 
-def _mirror_one(artifact: Artifact, into: Store, who: str) -> Copied:
+def _mirror_one(artifact: Artifact, into: Store, who: str, *, verify_present: bool) -> Copied:
     size = sum(entry.bytes for entry in artifact.manifest.files)
     with lease(into.storage, f"mirror/{artifact.spec.version}", who) as held:
         _copy_verdicts(artifact, into)
@@ -92,6 +101,8 @@ def _mirror_one(artifact: Artifact, into: Store, who: str) -> Copied:
                     f"{artifact.name} has data version {artifact.data_version} in {artifact.store.root} and "
                     f"{there.data_version} in {into.root}; `./marin reproduce` says which of them this checkout makes"
                 )
+            if verify_present:
+                there.verify()
             return Copied(artifact.name, "was there", size)
         artifact.verify()
         held.check()

@@ -30,10 +30,13 @@ def mirror(
     alone: Annotated[
         bool, typer.Option(help="Without its ancestors: what is built on the copy is refused without them.")
     ] = False,
+    expect: Annotated[
+        str | None, typer.Option(help="Data version that its owner has published; another one is refused.")
+    ] = None,
     as_json: Annotated[bool, AS_JSON] = False,
 ) -> None:
     """Copy an artifact and its ancestors to another root: same identity, same bytes, and where it came from."""
-    print_mirror(artifact, root, into, ancestors=not alone, console=Console(), as_json=as_json)
+    print_mirror(artifact, root, into, ancestors=not alone, expected=expect, console=Console(), as_json=as_json)
 
 
 @app.command()
@@ -45,15 +48,25 @@ def lifecycle(
     print_lifecycle(root, apply=apply)
 
 
-def print_mirror(text: str, root: str | None, into: str, *, ancestors: bool, console: Console, as_json: bool = False) -> None:
+def print_mirror(
+    text: str,
+    root: str | None,
+    into: str,
+    *,
+    ancestors: bool,
+    expected: str | None = None,
+    console: Console,
+    as_json: bool = False,
+) -> None:
     """Copy, and print a line for each artifact."""
     artifact = locate(stores_of(root), text)
     who = f"{getpass.getuser()} at {socket.gethostname()}"
     copied = 0
+    copying = copies.mirror(artifact, Store(into), who, ancestors=ancestors, expected=expected)
     if as_json:
-        print_json([dataclasses.asdict(each) for each in copies.mirror(artifact, Store(into), who, ancestors=ancestors)])
+        print_json([dataclasses.asdict(each) for each in copying])
         return
-    for each in copies.mirror(artifact, Store(into), who, ancestors=ancestors):
+    for each in copying:
         copied += each.bytes if each.outcome == "copied" else 0
         console.print(f"{each.outcome}: {escape(each.name)} ({each.bytes:,} bytes)", soft_wrap=True)
     console.print(f"{copied:,} bytes copied to {escape(into)}", soft_wrap=True)

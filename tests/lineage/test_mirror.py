@@ -11,6 +11,7 @@ import pytest
 from gcs_server import GcsServer
 
 import lineage.upkeep.mirror
+from lineage.artifact.locate import locate
 from lineage.artifact.spec import ArtifactSpec
 from lineage.artifact.store import Artifact, Store
 from lineage.build.plan import Node, Stage, build, exists, resolve, spec_of
@@ -78,6 +79,41 @@ def test_a_copy_of_a_quarantined_artifact_is_quarantined(local: Store, bucket: S
     findings = inspect(bucket, [model.ref("model")], {})
     assert [(each.problem, each.ref.key) for each in findings] == [("quarantined", ("raw",))]
     assert [v.why for v in verdicts(next(bucket.artifacts("raw")))] == ["the licence was withdrawn"]
+
+
+def test_an_artifact_of_another_lab_is_copied_by_address_and_digest(local: Store, tmp_path: Path) -> None:
+    model, mine = family(local), Store(str(tmp_path / "mine"))
+    theirs = locate([local], model.spec.address)
+    with pytest.raises(ValueError, match=f"has data version {theirs.data_version}, expected is {'0' * 32}; nothing was copied"):
+        list(mirror(theirs, mine, "me", expected="0" * 32))
+    assert list(mine.artifacts()) == []
+    assert [each.outcome for each in mirror(theirs, mine, "me", expected=model.data_version)] == ["copied"] * 3
+    copy = mine.find(model.spec)
+    assert copy is not None and copy.data_version == model.data_version
+
+
+@pytest.mark.parametrize("name", ["raw", "model"])
+def test_one_changed_byte_is_refused_in_the_original_and_in_a_copy_that_exists(local: Store, tmp_path: Path, name: str) -> None:
+    model, mine = family(local), Store(str(tmp_path / "mine"))
+    list(mirror(model, mine, "me", expected=model.data_version))
+    for damaged, into in ((mine, mine), (local, Store(str(tmp_path / "third")))):
+        changed = next(damaged.artifacts(name)).file("sub/data")
+        changed.chmod(0o644)
+        changed.write_bytes(b"X" + changed.read_bytes()[1:])
+        with pytest.raises(ValueError, match=f"{name}: file sub/data has digest"):
+            list(mirror(model, into, "me", expected=model.data_version))
+        assert into is mine or into.find(model.spec) is None
+
+
+def test_another_manifest_at_the_address_is_refused_by_the_digest(local: Store, tmp_path: Path) -> None:
+    """Somebody who can write the first lab's root puts other files there, with a manifest that fits them."""
+    model = family(local)
+    published, spec = model.data_version, model.spec
+    local.delete(model)
+    with writing(local, spec) as out:
+        (out.folder / "data").write_bytes(b"other")
+    with pytest.raises(ValueError, match=f"expected is {published}"):
+        list(mirror(locate([local], spec.address), Store(str(tmp_path / "mine")), "me", expected=published))
 
 
 def test_damaged_files_are_not_copied_and_a_killed_copy_is_made_again(local: Store, bucket: Store) -> None:
