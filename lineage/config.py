@@ -10,6 +10,7 @@ import dataclasses
 import types
 import typing
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 TAG = "kind"
@@ -28,10 +29,9 @@ def to_jsonable(value: object, where: str = "config") -> Any:
         return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {
-            field.name: to_jsonable(getattr(value, field.name), f"{where}.{field.name}")
-            for field in dataclasses.fields(value)
-            if field.metadata.get("identity", True)
-            and not (field.metadata.get("added_later") and getattr(value, field.name) == field.default)
+            name: to_jsonable(getattr(value, name), f"{where}.{name}")
+            for name, added_later, default in _identity_fields(type(value))
+            if not (added_later and getattr(value, name) == default)
         }
     if isinstance(value, Mapping):
         return {str(key): to_jsonable(item, f"{where}.{key}") for key, item in value.items()}
@@ -41,6 +41,13 @@ def to_jsonable(value: object, where: str = "config") -> Any:
         f"{where} is a {type(value).__name__} ({value!r}), which has no stable JSON form; "
         "use str, int, float, bool, None, tuples, mappings or frozen dataclasses of them"
     )
+
+
+@cache
+def _identity_fields(kind: Any) -> tuple[tuple[str, bool, object], ...]:
+    """Return the name of each field that is part of an identity, whether it was added later, and its default."""
+    fields = [field for field in dataclasses.fields(kind) if field.metadata.get("identity", True)]
+    return tuple((field.name, bool(field.metadata.get("added_later")), field.default) for field in fields)
 
 
 def from_jsonable[T](kind: type[T], value: object, where: str = "config") -> T:
