@@ -1,17 +1,15 @@
 """What all tests share: Hypothesis profiles, one compilation cache, limits on workers, a GCS server."""
 
-import ctypes
 import gc
 import os
-import resource
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from gcs_server import GcsServer, gcs_server
+from memory import free_programs, peak_bytes, resident_bytes, return_freed_memory
 from properties import register_profiles
 
 if TYPE_CHECKING:
@@ -111,27 +109,6 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
     if resident_bytes() > FULL_PROCESS_BYTES:
         free_programs()
     stash[_FLOOR] = resident_bytes()
-
-
-def free_programs() -> None:
-    """Drop JAX's compiled programs; the cache on disk keeps them."""
-    if "jax" in sys.modules:
-        sys.modules["jax"].clear_caches()
-    return_freed_memory()
-
-
-def return_freed_memory() -> None:
-    """Free what only cycles refer to, and give freed memory back to the kernel: glibc keeps it otherwise."""
-    gc.collect()
-    ctypes.CDLL("libc.so.6").malloc_trim(0)
-
-
-def peak_bytes() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 @pytest.hookimpl(trylast=True)

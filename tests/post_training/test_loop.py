@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from memory import free_programs
 from small_rewards import base, environment, learner, node, store_at, tokenizer
 
 from lineage.artifact.store import Artifact, Store
@@ -18,6 +19,8 @@ from post_training.spec import Distill, Grpo, KLConfig, RewardRunSpec, SamplingC
 from post_training.stage import ROLLOUTS_FILE
 from post_training.train import train_on_rewards
 from trainer.spec.lora import LoraConfig
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 def made(store: Store, spec: RewardRunSpec) -> Artifact:
@@ -29,6 +32,7 @@ def made(store: Store, spec: RewardRunSpec) -> Artifact:
 def here(launch: LaunchRequest) -> LaunchRecord:
     """Run a job in this process: a new one compiles everything again."""
     train_on_rewards(read_job(launch.job_path))
+    free_programs()  # three jobs follow one another in a fixture
     return LaunchRecord("this process", "", ())
 
 
@@ -43,7 +47,7 @@ def contents(store: Store, name: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Store:
+def finished(tmp_path_factory: pytest.TempPathFactory, quick_compilation: None) -> Store:
     store = store_at(tmp_path_factory.mktemp("rewards"))
     made(store, learner())
     return store
@@ -110,6 +114,7 @@ def test_other_ways_to_learn_run(changes: dict, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_kills_at_ten_random_moments_change_no_bit(finished: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SIGKILL at the begin of a phase, one attempt after another, until the run ends by itself."""
+    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # as this process compiles
     store, moments = store_at(tmp_path), random.Random(7)
     for each in ancestors_first([node(learner())])[:-1]:
         build(store, each)
