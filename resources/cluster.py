@@ -254,15 +254,17 @@ def _reason(answer: requests.Response) -> str:
         return f"{answer.reason} {answer.text[:200]}"
 
 
-def connect(kubeconfig: str, namespace: str, patience_seconds: float = 0.0) -> Cluster:
-    """Connect to the cluster of a kubeconfig's current context; without a kubeconfig, that of `$KUBECONFIG` or the pod's
-    account.
+def connect(kubeconfig: str, namespace: str, patience_seconds: float = 0.0, context: str = "") -> Cluster:
+    """Connect to the cluster of a kubeconfig's context (default: its current one); without a kubeconfig, that of
+    `$KUBECONFIG` or the pod's account.
 
     Raises: ValueError naming what is missing.
     """
     path = kubeconfig or os.environ.get("KUBECONFIG", "")
     if path:
-        return replace(from_kubeconfig(Path(path), namespace), patience_seconds=patience_seconds)
+        return replace(from_kubeconfig(Path(path), namespace, context), patience_seconds=patience_seconds)
+    if context:
+        raise ValueError(f"context is {context!r}, but there is no kubeconfig; set kubeconfig in the settings, or KUBECONFIG")
     if not (IN_CLUSTER / "token").exists():
         raise ValueError("no Kubernetes cluster: neither a kubeconfig is named, nor KUBECONFIG set, nor is this a pod")
     server = f"https://{os.environ['KUBERNETES_SERVICE_HOST']}:{os.environ['KUBERNETES_SERVICE_PORT']}"
@@ -270,13 +272,16 @@ def connect(kubeconfig: str, namespace: str, patience_seconds: float = 0.0) -> C
     return Cluster(server, namespace, ca_file, token_file=token_file, patience_seconds=patience_seconds)
 
 
-def from_kubeconfig(path: Path, namespace: str) -> Cluster:
-    """Read the current context of a kubeconfig. Raises: ValueError if it has no credentials that we support."""
+def from_kubeconfig(path: Path, namespace: str, context: str = "") -> Cluster:
+    """Read a context of a kubeconfig, by default its current one.
+
+    Raises: ValueError if there is no such context, or if it has no credentials that we support.
+    """
     record = yaml.safe_load(path.read_text())
     contexts = {entry["name"]: entry["context"] for entry in record["contexts"]}
-    current = record.get("current-context", "")
+    current = context or record.get("current-context", "")
     if current not in contexts:
-        raise ValueError(f"{path}: current-context is {current!r}; contexts: {', '.join(contexts)}")
+        raise ValueError(f"{path}: {'context' if context else 'current-context'} is {current!r}; contexts: {', '.join(contexts)}")
     clusters = {entry["name"]: entry["cluster"] for entry in record["clusters"]}
     users = {entry["name"]: entry["user"] for entry in record["users"]}
     cluster, user = clusters[contexts[current]["cluster"]], users[contexts[current]["user"]]

@@ -81,6 +81,9 @@ class ClusterSettings:
     kubeconfig: str = ""
     """Path of a kubeconfig; empty: `$KUBECONFIG`, or the account of the pod that this process runs in."""
 
+    context: str = ""
+    """Context of the kubeconfig; empty: its current one."""
+
     service_account: str = "marin-job"
     python: str = "python"
     queues: Mapping[str, str] = field(default_factory=dict)

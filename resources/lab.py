@@ -127,7 +127,7 @@ def launcher_of(settings_file: str, is_cancelled: Callable[[], bool], priority: 
     """Return the launcher of the cluster that a file describes. Raises: ValueError naming a wrong field."""
     settings_fields = yaml.safe_load(Path(settings_file).read_text())
     settings = from_jsonable(ClusterSettings, settings_fields | ({"priority": priority} if priority else {}), settings_file)
-    cluster = connect(settings.kubeconfig, settings.namespace, settings.patience_seconds)
+    cluster = connect(settings.kubeconfig, settings.namespace, settings.patience_seconds, settings.context)
     return KubernetesLauncher(cluster, settings, settings.retries, is_cancelled=is_cancelled)
 
 

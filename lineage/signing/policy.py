@@ -10,7 +10,7 @@
 
 `make`: manifests of artifacts. `judge`: verdicts. `waive`: waivers. `publish`: exports and tree heads of the log.
 
-Without the file the local key may do everything, other signatures are not judged, and unsigned files are allowed.
+Without the file, or if it names clusters alone, the local key may do everything, other signatures are not judged, and unsigned files are allowed.
 The file is part of the checkout or the image, never of the store: who may write the bucket may not write it.
 """
 
@@ -27,6 +27,8 @@ from lineage.signing.envelope import Envelope
 from lineage.signing.keys import LOCAL_KEY, SIGNING_KEY, LocalKey, PublicKey, key_folder
 
 POLICY_FILE = "lab.yaml"
+CLUSTERS = "clusters"
+"""Field of the same file that is no part of the policy (`resources/named_clusters.py`)."""
 POLICY = "MARIN_POLICY"
 """Variable with another path of the policy."""
 
@@ -93,17 +95,25 @@ class Policy:
 
 def read_policy(path: Path) -> Policy:
     """Read a policy file. Raises: ValueError naming the file, the field, its value and what is allowed."""
+    return _policy(_record(path), path)
+
+
+def _record(path: Path) -> dict[str, Any]:
     record = yaml.safe_load(path.read_text(encoding="utf-8"))
     if not isinstance(record, dict):
         raise ValueError(f"{path} holds {type(record).__name__}; it must be a mapping (docs/design/provenance.md)")
-    allowed = {"keys", "unsigned", "oldest_schema", "waive_all", "log"}
+    return record
+
+
+def _policy(record: dict[str, Any], path: Path) -> Policy:
+    allowed = {"keys", "unsigned", "oldest_schema", "waive_all", "log", CLUSTERS}
     if unknown := sorted(set(map(str, record)) - allowed):
         raise ValueError(f"{path} has the field {unknown[0]!r}; allowed: {', '.join(sorted(allowed))}")
     stated = record.get("keys") or {}
     if not isinstance(stated, dict):
         raise ValueError(f"{path}: keys is {stated!r}; it must map names to a public key and what it may do")
     keys = tuple(_named_key(str(name), value, str(path)) for name, value in stated.items())
-    rest = {name: record[name] for name in allowed - {"keys"} if name in record}
+    rest = {name: record[name] for name in allowed - {"keys", CLUSTERS} if name in record}
     return Policy(str(path), keys, **rest)
 
 
@@ -115,7 +125,8 @@ def policy_from(environment: Mapping[str, str] = os.environ) -> Policy:
     named = environment.get(POLICY, "")
     path = Path(named) if named else lab_folder() / POLICY_FILE
     if path.is_file():
-        return read_policy(path)
+        record = _record(path)
+        return default_policy(environment) if set(record) == {CLUSTERS} else _policy(record, path)
     if named:
         raise ValueError(f"{POLICY} is {named!r}, which is no file; unset it to judge by the default policy")
     return default_policy(environment)

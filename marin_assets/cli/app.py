@@ -29,6 +29,7 @@ TOLD = ("datakit", "evals", "lineage", "marin_assets", "serving", "trainer")
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 INTERRUPTED = 130
+CLUSTER = "--cluster"
 
 
 class LazyGroup(TyperGroup):
@@ -69,10 +70,11 @@ class LazyGroup(TyperGroup):
     ) -> Any:
         arguments = list(sys.argv[1:] if args is None else args)
         debug = "--debug" in arguments
+        arguments = [each for each in arguments if each != "--debug"]
         try:
-            code = super().main(
-                [each for each in arguments if each != "--debug"], "marin", complete_var, False, windows_expand_args, **extra
-            )
+            if not complete_var or complete_var not in os.environ:
+                arguments = with_cluster(arguments)
+            code = super().main(arguments, "marin", complete_var, False, windows_expand_args, **extra)
         except NoArgsIsHelpError as error:
             print(error.ctx.get_help())
             code = 0
@@ -92,6 +94,28 @@ class LazyGroup(TyperGroup):
         return code
 
 
+def with_cluster(arguments: list[str]) -> list[str]:
+    """Set the environment variables of `--cluster NAME`, which every command takes, and return the other arguments.
+
+    Raises: ValueError without a name, or for one that `lab.yaml` does not have.
+    """
+    at = next((i for i, each in enumerate(arguments) if each.partition("=")[0] == CLUSTER), None)
+    if at is None:
+        return arguments
+    _, has_value, name = arguments[at].partition("=")
+    after = at + 1 if has_value else at + 2
+    name = name if has_value else "".join(arguments[at + 1 : after])
+    if not name or name.startswith("-"):
+        raise ValueError(f"{CLUSTER} needs the name of a cluster of lab.yaml, such as {CLUSTER} tpu")
+    from resources.named_clusters import chosen, named_cluster
+
+    choice = chosen(name, named_cluster(name, lab_folder()), os.environ)
+    os.environ.update(choice.variables)
+    for line in choice.kept:
+        print(f"marin: {line}", file=sys.stderr)
+    return [*arguments[:at], *arguments[after:]]
+
+
 def _refused(error: ClickException) -> int:
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None and context.parent is not None else "marin COMMAND"
@@ -109,7 +133,7 @@ def help_text() -> str:
     for group in others:
         lines += _wrapped(group, width)
     lines += ["", "`marin COMMAND -h` explains one command, `marin help` has a line for each.", ""]
-    lines += ["--debug shows the traceback of an error; --install-completion sets up a shell.", ""]
+    lines += ["With any command: --cluster NAME (lab.yaml), --debug; --install-completion.", ""]
     return "\n".join(lines)
 
 

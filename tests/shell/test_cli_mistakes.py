@@ -29,6 +29,7 @@ MISTAKES: dict[str, tuple[str, str]] = {
     "xyzzy": ("'xyzzy'", "marin -h"),
     "list nothing_like_it": ("'nothing_like_it'", "./marin ferry"),
     "list --root": ("--root", "-h"),
+    "list --cluster": ("--cluster", "lab.yaml"),
     "show": ("artifact", "marin show -h"),
     "show nope": ("'nope'", "./marin list"),
     # make
