@@ -150,7 +150,7 @@ def test_a_runs_tag_gives_its_jobs_their_priority(tmp_path: Path) -> None:
     ("settings", "message"),
     [
         ({}, "lacks the field 'image'"),
-        ({"image": "x", "queue": {}}, "has no field 'queue'; ClusterSettings allows: context, env, grace_seconds, host_network, image"),
+        ({"image": "x", "queue": {}}, "has no field 'queue'; ClusterSettings allows: context, env, grace_seconds, "),
         ({"image": "x", "priority": "urgent"}, "priority is 'urgent'; allowed: 'production', 'interactive', 'batch'"),
     ],
 )
