@@ -53,8 +53,9 @@ def materialize(
 
 def is_artifact(key: str) -> bool:
     """Whether the key is that of an artifact or of a declared run, working or broken."""
+    declared = declarations()
     known = {"/".join(template.example.key) for template in declared_templates()}
-    runs = (f"runs/{run.name}/training" for run in (*declarations().runs, *declarations().broken))
+    runs = (f"runs/{run.name}/training" for run in (*declared.runs, *declared.rewards, *declared.broken))
     return key in known or key in runs
 
 
