@@ -89,14 +89,12 @@ def _decode(kind: Any, value: object, where: str) -> Any:
 def _decode_dataclass(kind: Any, value: object, where: str) -> Any:
     if not isinstance(value, dict):
         raise ValueError(f"{where} is {value!r}; it must be an object with the fields of {kind.__name__}")
-    fields = {field.name: field for field in dataclasses.fields(kind) if field.init}
-    unknown = sorted(set(value) - set(fields))
-    if unknown:
+    fields = _init_fields(kind)
+    if unknown := sorted(value.keys() - fields):
         raise ValueError(f"{where} has no field {unknown[0]!r}; {kind.__name__} allows: {', '.join(sorted(fields))}")
-    missing = sorted(_required(kind) - set(value))
-    if missing:
+    if missing := sorted(_required(kind) - value.keys()):
         raise ValueError(f"{where} lacks the field {missing[0]!r} of {kind.__name__}")
-    hints = typing.get_type_hints(kind)
+    hints = _hints(kind)
     return kind(**{name: _decode(hints[name], item, f"{where}.{name}") for name, item in value.items()})
 
 
@@ -142,17 +140,29 @@ def _by_fields(records: list[Any], value: Mapping, where: str) -> Any:
     return fits[0]
 
 
-def _required(kind: Any) -> set[str]:
-    return {
+@cache
+def _hints(kind: Any) -> Mapping[str, Any]:
+    """Return the resolved types of a dataclass's fields. Resolving took half of the time of decoding a large record."""
+    return typing.get_type_hints(kind)
+
+
+@cache
+def _init_fields(kind: Any) -> frozenset[str]:
+    return frozenset(field.name for field in dataclasses.fields(kind) if field.init)
+
+
+@cache
+def _required(kind: Any) -> frozenset[str]:
+    return frozenset(
         field.name
         for field in dataclasses.fields(kind)
         if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-    }
+    )
 
 
 def _tag(kind: Any) -> str | None:
     """Return the tag of a member of a sum type: the one value of its `kind`, or None if it has no such field."""
-    hint = typing.get_type_hints(kind).get(TAG)
+    hint = _hints(kind).get(TAG)
     values = typing.get_args(hint) if typing.get_origin(hint) is typing.Literal else ()
     return values[0] if len(values) == 1 else None
 

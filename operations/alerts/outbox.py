@@ -32,30 +32,28 @@ def tell(store: Store, channels: Mapping[str, Channel], findings: Sequence[Findi
     if changed:
         state = after(state, changed, list(channels), now)
         save_state(store, state)
-    return deliver(store, channels, now)
-
-
-def deliver(store: Store, channels: Mapping[str, Channel], now: datetime.datetime) -> dict[str, str]:
-    """Send what waits, oldest first. A channel that fails keeps the rest for the next time."""
     failed = {}
     for name, channel in channels.items():
-        try:
-            _deliver(store, name, channel, now)
-        except OSError as error:
-            failed[name] = f"{type(error).__name__}: {error}"
-            log.warning("alerts: channel %s took no message (%s); what waits is sent the next time", name, error)
+        state, why = _deliver(store, state, name, channel, now)
+        if why:
+            failed[name] = why
+            log.warning("alerts: channel %s took no message (%s); what waits is sent the next time", name, why)
     return failed
 
 
-def _deliver(store: Store, name: str, channel: Channel, now: datetime.datetime) -> None:
-    state = read_state(store)
+def _deliver(store: Store, state: State, name: str, channel: Channel, now: datetime.datetime) -> tuple[State, str]:
+    """Send what waits for a channel, oldest first. Returns the state afterwards, and why the rest still waits, if it does."""
     waiting, sent = state.waiting.get(name, ()), state.sent.get(name, ())
     for message in limited([message_of(change) for change in waiting], sent, now):
-        channel.send(message)
+        try:
+            channel.send(message)
+        except OSError as error:
+            return state, f"{type(error).__name__}: {error}"
         sent = (*sent, now.isoformat(timespec="seconds"))[-KEPT_TIMES:]
         waiting = () if message.what == "digest" else waiting[1:]
         state = _with(state, name, waiting, sent)
         save_state(store, state)
+    return state, ""
 
 
 def _with(state: State, name: str, waiting: tuple[Change, ...], sent: tuple[str, ...]) -> State:

@@ -7,12 +7,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-CREATE = {"title": str, "body": str, "labels": list}
-UPDATE = {"state": str, "state_reason": str}
-"""Fields of GitHub's reference for creating and updating an issue that alerts may use, with their types."""
+from jsonschema import Draft202012Validator
+
+PUBLISHED = json.loads(Path(__file__).with_name("github_issues.schema.json").read_text())
+"""GitHub's published schemas of the bodies that create an issue, update one, and comment on one; `source` says whence."""
+MAX_BODY = 65_536
+"""Characters of a body that GitHub takes; its schema does not say so."""
 
 
 @dataclass
@@ -68,11 +72,10 @@ def github(web: Web, method: str, path: str, query: dict[str, list[str]], body: 
         page = int(query["page"][0])
         labelled = [issue for issue in web.issues if query["labels"][0] in issue["labels"]]
         return 200, labelled[(page - 1) * 100 : page * 100]
-    allowed = CREATE if method == "POST" else UPDATE
-    if parts[-1] == "comments":
-        allowed = {"body": str}
-    if strange := [name for name, value in body.items() if not isinstance(value, allowed.get(name, ()))]:
-        return 422, {"message": f"Validation Failed: {strange}"}
+    operation = "comment" if parts[-1] == "comments" else "create" if method == "POST" else "update"
+    faults = [error.message for error in Draft202012Validator(PUBLISHED[operation]).iter_errors(body)]
+    if faults or len(body.get("body", "")) > MAX_BODY:
+        return 422, {"message": f"Validation Failed: {faults}"}
     if method == "POST" and parts == ["issues"]:
         web.issues.append({**body, "number": len(web.issues) + 1, "state": "open"})
         return 201, web.issues[-1]
@@ -80,8 +83,6 @@ def github(web: Web, method: str, path: str, query: dict[str, list[str]], body: 
     if method == "POST":
         web.comments.append((issue["number"], body["body"]))
         return 201, {}
-    if body["state"] not in ("open", "closed"):
-        return 422, {"message": "Validation Failed: state"}
     issue.update(body)
     return 200, issue
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from alert_servers import Mailbox, Web, smtp_server, web_server
+from alert_servers import Mailbox, Web, github, smtp_server, web_server
 from random_lineage import write
 
 from lineage.artifact.store import Store
@@ -115,6 +115,18 @@ def test_no_address_and_no_token_is_in_an_error(tmp_path: Path, web: Web) -> Non
     with pytest.raises(ValueError, match="https") as refused:
         Webhook("http://hooks.example.org/T0/secret")
     assert "secret" not in str(refused.value)
+
+
+def test_the_github_server_of_these_tests_refuses_what_githubs_schema_refuses(web: Web) -> None:
+    bad = {
+        "create": ({}, {"title": ["a"]}, {"title": "a", "colour": "red"}, {"title": "a", "body": "x" * 70_000}),
+        "update": ({"state": "done"}, {"state": "closed", "state_reason": "fixed"}),
+        "comment": ({}, {"body": 3}),
+    }
+    assert [github(web, "POST", "/repos/lab/marin/issues", {}, body)[0] for body in bad["create"]] == [422] * 4
+    assert github(web, "POST", "/repos/lab/marin/issues", {}, {"title": "a", "labels": ["b"]})[0] == 201
+    assert [github(web, "PATCH", "/repos/lab/marin/issues/1", {}, body)[0] for body in bad["update"]] == [422] * 2
+    assert [github(web, "POST", "/repos/lab/marin/issues/1/comments", {}, body)[0] for body in bad["comment"]] == [422] * 2
 
 
 def test_discord_pings_nobody(tmp_path: Path, web: Web) -> None:
