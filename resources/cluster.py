@@ -281,7 +281,9 @@ def from_kubeconfig(path: Path, namespace: str, context: str = "") -> Cluster:
     contexts = {entry["name"]: entry["context"] for entry in record["contexts"]}
     current = context or record.get("current-context", "")
     if current not in contexts:
-        raise ValueError(f"{path}: {'context' if context else 'current-context'} is {current!r}; contexts: {', '.join(contexts)}")
+        raise ValueError(
+            f"{path}: {'context' if context else 'current-context'} is {current!r}; contexts: {', '.join(contexts)}"
+        )
     clusters = {entry["name"]: entry["cluster"] for entry in record["clusters"]}
     users = {entry["name"]: entry["user"] for entry in record["users"]}
     cluster, user = clusters[contexts[current]["cluster"]], users[contexts[current]["user"]]

@@ -1,8 +1,8 @@
 """`lab.yaml` of a lab names its clusters, and `marin --cluster NAME` takes one: what environment variables choose otherwise.
 
-    clusters:
-      tpu: {settings: clusters/tpu.yaml, root: "gs://lab/root", region: us-central1, data_runners: 8}
-      here: {root: /data/marin, workers: 8}
+clusters:
+  tpu: {settings: clusters/tpu.yaml, root: "gs://lab/root", region: us-central1, data_runners: 8}
+  here: {root: /data/marin, workers: 8}
 """
 
 from collections.abc import Mapping

@@ -10,7 +10,8 @@
 
 `make`: manifests of artifacts. `judge`: verdicts. `waive`: waivers. `publish`: exports and tree heads of the log.
 
-Without the file, or if it names clusters alone, the local key may do everything, other signatures are not judged, and unsigned files are allowed.
+Without the file, or if it names clusters alone, the local key may do everything, other signatures are not judged, and unsigned
+files are allowed.
 The file is part of the checkout or the image, never of the store: who may write the bucket may not write it.
 """
 
