@@ -97,7 +97,8 @@ def plants(
     canaries = choose_canaries(items, channels, index, policy.num_canaries)
     if not canaries:
         raise ValueError(
-            f"none of the {len(items)} benchmark items has a question long enough to be matched; this policy can find nothing"
+            f"none of the {len(items)} benchmark items can be planted, so this policy can find nothing: no question is long "
+            "enough to be matched, or each is in so many documents of the source that it counts as a template"
         )
     return Plants(tuple(canaries), tuple(text[:FILLER_CHARACTERS] for text in clean_texts), policy.num_canaries)
 
