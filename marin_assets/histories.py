@@ -6,6 +6,7 @@ import dagster as dg
 
 from marin_assets.areas import owners
 from recipes.histories.phase import History, Phase
+from recipes.histories.sizes import checkpoint_bytes
 
 
 def history_specs(histories: tuple[History, ...]) -> Iterator[dg.AssetSpec]:
@@ -26,10 +27,19 @@ def _spec(history: History, phase: Phase) -> dg.AssetSpec:
         "tokens_before": history.tokens_at_start(phase),
         "training_flops": phase.flops,
         "parameters": phase.spec.model.num_parameters,
+        "active_parameters": phase.spec.model.active_parameters,
+        "checkpoint_bytes": checkpoint_bytes(phase.spec),
+        "hardware": phase.hardware or "not stated",
+        "days_at_peak": phase.least_days or "hardware not stated",
+        "days_at_stated_utilisation": phase.days or "utilisation not stated",
+        "measured": phase.measured or "-",
+        "resumes": phase.resumes or "-",
         "peak_learning_rate": schedule.peak_learning_rate,
         "mix": dg.MarkdownMetadataValue(_mix(phase)),
+        "contradictions": dg.MarkdownMetadataValue(_contradictions(history)),
     }
-    what = {"kept": "kept", "published": "PUBLISHED", "abandoned": f"ABANDONED: {phase.reason}"}[phase.outcome]
+    shown = phase.outcome if phase.outcome == "kept" else phase.outcome.upper()
+    what = f"{shown}: {phase.reason}" if phase.reason else shown
     before = [] if phase.start is None else [dg.AssetKey(["histories", history.name, phase.start.phase])]
     return dg.AssetSpec(
         key=["histories", history.name, phase.name],
@@ -48,3 +58,8 @@ def _mix(phase: Phase) -> str:
         return "not stated"
     rows = [f"| {name} | {share:.2f} |" for name, share in sorted(phase.mix, key=lambda part: -part[1])]
     return "\n".join(["| dataset | % |", "|---|---|", *rows])
+
+
+def _contradictions(history: History) -> str:
+    rows = [f"| {each.what} | {each.one} | {each.other} | {each.taken} |" for each in history.contradictions]
+    return "\n".join(["| what | one place | another | taken |", "|---|---|---|---|", *rows]) if rows else "none found"

@@ -6,7 +6,7 @@ Numbers: the published 32B retrospective. Where the documents are silent, `chose
 from dataclasses import replace
 
 from lineage.order.batches import BatchPhase
-from recipes.histories.phase import From, History, Phase, Stated
+from recipes.histories.phase import Contradiction, From, History, Phase, Stated
 from recipes.marin_history import BISON, MANTIS, NEMOTRON_PT, SEQ_LEN
 from trainer.spec.compute import ComputeConfig
 from trainer.spec.config import RunSpec, WarmStart
@@ -32,6 +32,9 @@ FRESH = replace(CARRIED, optimizer="fresh")
 GUARDS = (ClipUpdateNormConfig(window=128, num_std=2.0), SkipBadStepsConfig(window=128, num_std=2.0))
 SPLIT, GUARDED, UNGUARDED, RESCUED, SPIKES, SWITCHED = 56_400, 72_233, 74_000, 77_096, 80_000, 160_000
 RESCUE_STEPS = 3_000
+COOLDOWN, ADDED = 32_000, 14_000
+"""Steps of a cooldown, and of Mantis before StackV2's Python."""
+HARDWARE = "v4-2048"
 
 
 def _spec(name: str, steps: int, **changed: object) -> RunSpec:
@@ -81,9 +84,13 @@ def marin_32b() -> History:
     qk = _spec(
         "3", SWITCHED - SPIKES, model=QWEN3, schedule=WarmupStableDecay(PEAK, warmup_steps=1_000, decay_frac=0.0), start=switch
     )
-    decay = CycleSchedule(PEAK, decay="linear", min_lr_ratio=0.1)
     cooldown = _spec(
-        "bison", 32_000, model=QWEN3, optimizer=AdamCConfig(weight_decay=0.05, max_grad_norm=0.2), schedule=decay, start=FRESH
+        "bison", COOLDOWN, model=QWEN3, optimizer=AdamCConfig(weight_decay=0.05, max_grad_norm=0.2),
+        schedule=_falling(0, COOLDOWN), start=FRESH,
+    )  # fmt: skip
+    mantis = replace(cooldown, name="marin-32b-mantis", num_steps=ADDED, schedule=_falling(0, ADDED))
+    stack = replace(
+        mantis, name="marin-32b-mantis-stackv2", num_steps=COOLDOWN - ADDED, schedule=_falling(ADDED, COOLDOWN), start=CARRIED
     )
     few = "3,000 steps: stated as a few thousand"
     moments = "fresh moments, because the rule changes; the last rate, a tenth of the peak"
@@ -97,25 +104,48 @@ def marin_32b() -> History:
             "bison", cooldown, BISON, From("3", SWITCHED - SPIKES), "abandoned",
             "GSM8K's test set was in all_math, and batches came in phases near step 190,000", moments,
         ),
+        Phase("mantis", mantis, MANTIS, From("3", SWITCHED - SPIKES), chosen=moments),
         Phase(
-            "mantis", replace(cooldown, name="marin-32b-mantis"), MANTIS, From("3", SWITCHED - SPIKES), "published",
-            chosen=f"{moments}; StackV2's Python from about 174,000 is left out, because its weights are not stated",
+            "mantis-stackv2", stack, None, From("mantis", ADDED), "published",
+            chosen=(
+                "from step 174,000, stated as about; the share of common_pile_stackv2_edu_filtered_python is not stated, and "
+                "the rest of the high-quality part was scaled to make room"
+            ),
         ),
     )  # fmt: skip
-    return History("marin_32b", phases, _stated(phases))
+    phases = tuple(replace(phase, hardware=HARDWARE) for phase in phases)
+    return History("marin_32b", phases, _stated(phases), CONTRADICTIONS)
+
+
+def _falling(first: int, last: int) -> CycleSchedule:
+    """The steps [first, last) of the cooldown's one line from the peak to a tenth of it."""
+    start, end = (PEAK * (1 - 0.9 * step / COOLDOWN) for step in (first, last))
+    return CycleSchedule(start, decay="linear", min_lr_ratio=end / start)
+
+
+CONTRADICTIONS = (
+    Contradiction("largest gradient norm", ".2 (table)", "1.0 until about step 56,400 (outline)", "both, by step"),
+    Contradiction("the clip of update norms", "on (table)", "from step 72,233, off from about 74,000 to 80,000", "by step"),
+    Contradiction("decay", "40 % of the steps (table)", "none before step 160,000, then 32,000 steps", "the steps"),
+    Contradiction(
+        "hardware", "v5p-512 multislices, then v4-2048 (outline)", "v4-2048 (retrospective)", "v4-2048 in least days"
+    ),
+    Contradiction("StackV2's Python", "in the text, from about step 174,000", "in no table of shares", "a phase without a mix"),
+)
 
 
 def _stated(phases: tuple[Phase, ...]) -> tuple[Stated, ...]:
     by_name = {phase.name: phase for phase in phases}
     first = sum(by_name[name].tokens for name in ("1a", "1b", "1c", "1d")) / 1e12
-    third, cooldown = by_name["3"].tokens / 1e12, by_name["mantis"].tokens / 1e12
+    third, cooldown = by_name["3"].tokens / 1e12, by_name["bison"].tokens / 1e12
     blocks = LLAMA.num_parameters - 2 * LLAMA.vocab_size * LLAMA.hidden_dim
     return (
         Stated("tokens of phase 1, T", 2.679, first, 3),
         Stated("tokens of phase 3, T", 2.684, third, 3),
-        Stated("tokens of the cooldown, T", 1.074, cooldown, 3),
+        Stated("tokens of Bison, T", 1.074, cooldown, 3),
+        Stated("tokens of Mantis, T", 1.074, sum(by_name[name].tokens for name in ("mantis", "mantis-stackv2")) / 1e12, 3),
         Stated("tokens of the published model, T", 6.437, first + third + cooldown, 3),
         Stated("parameters with both embeddings, B", 32.5, LLAMA.num_parameters / 1e9, 1, "32B in its name"),
         Stated("parameters without embeddings, B", 31.2, blocks / 1e9, 1),
-        Stated("share of the cooldown in all steps, %", 16.7, 100 * 32_000 / 192_000, 1),
+        Stated("share of the cooldown in all steps, %", 16.7, 100 * COOLDOWN / 192_000, 1),
     )

@@ -5,7 +5,7 @@ Numbers: the published outline of both runs. Where the documents are silent, `ch
 
 from dataclasses import replace
 
-from recipes.histories.phase import From, History, Phase, Stated
+from recipes.histories.phase import Contradiction, From, History, Phase, Stated
 from recipes.marin_history import JELLYFISH, KESTREL, NEMOTRON_PT, SEQ_LEN, STARLING
 from trainer.spec.compute import ComputeConfig
 from trainer.spec.config import RunSpec, WarmStart
@@ -127,7 +127,18 @@ def marin_8b() -> History:
         Phase("starling", starling, STARLING, From("phoenix-2", phoenix[1].spec.num_steps), "published"),
         Phase("sft", sft, None, From("starling", starling_steps), chosen="mix stated by names only; the rate falls to 1.7e-5"),
     )  # fmt: skip
-    return History("marin_8b", phases, _stated(History("marin_8b", phases)))
+    where = {"kestrel-1": "2xv5e-256", "kestrel-2": "2xv5e-256", "sft": ""}
+    phases = tuple(replace(phase, hardware=where.get(phase.name, "v4-2048")) for phase in phases)
+    return History("marin_8b", phases, _stated(History("marin_8b", phases)), CONTRADICTIONS)
+
+
+CONTRADICTIONS = (
+    Contradiction("Kestrel's end", "2.7 T (table)", "2.77 T (text, where the batch grows)", "2.77 T, with the larger batch"),
+    Contradiction(
+        "Starling's length", "1.34 T (text)", "12.75 - 11.1 = 1.65 T (timeline)", "1.34 T: the timeline is 'approximate'"
+    ),
+    Contradiction("names of Nemotron's buckets", "nemotron_cc/medium (32B)", "Nemotron CC Medium (8B)", "each as its document"),
+)
 
 
 def _stated(history: History) -> tuple[Stated, ...]:

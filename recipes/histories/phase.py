@@ -4,10 +4,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
+from recipes.hardware import hardware
 from recipes.marin_history import Mix
 from trainer.spec.config import RunSpec
 
-type Outcome = Literal["kept", "abandoned", "published"]
+type Outcome = Literal["kept", "abandoned", "compared", "published", "final", "planned"]
+"""`compared` is a branch that was run for a comparison alone. A history ends with one phase that is `published` (its weights),
+`final` (its result; whether its weights are published is not stated) or `planned` (not run when the document was written)."""
+ENDS: tuple[Outcome, ...] = ("published", "final", "planned")
 SHARE_ERROR = 0.15
 """Largest difference in per cent between a printed mix and 100: tables are rounded to a tenth or a hundredth."""
 
@@ -39,6 +43,30 @@ class Stated:
 
 
 @dataclass(frozen=True)
+class Contradiction:
+    """Two places of the documents that give different values of one thing."""
+
+    what: str
+    one: str
+    other: str
+    taken: str
+    """Which of them the declaration takes, and why."""
+
+
+@dataclass(frozen=True)
+class Utilisation:
+    """The share of peak FLOP/s that a document prints, and how many chips of which peak it counts."""
+
+    share: float
+    chips: int
+    chip_flops: float
+
+    @property
+    def flops_per_second(self) -> float:
+        return self.share * self.chips * self.chip_flops
+
+
+@dataclass(frozen=True)
 class Phase:
     """One stretch of training with constant spec and mix. Steps of `spec` count from the phase's own start."""
 
@@ -52,6 +80,13 @@ class Phase:
     """Why the phase was abandoned."""
     chosen: str = ""
     """Choices of this declaration that the documents do not state."""
+    hardware: str = ""
+    """A name of `recipes/hardware.py`; empty if the documents do not state it."""
+    utilisation: Utilisation | None = None
+    measured: str = ""
+    """Losses that the documents print for the phase."""
+    resumes: str = ""
+    """Crashes after which the phase went on from its own checkpoint, as far as they are stated."""
 
     def __post_init__(self) -> None:
         if (self.start is None) != (self.spec.start is None):
@@ -73,6 +108,22 @@ class Phase:
         """Training FLOPs by Levanter's count."""
         return self.tokens * self.spec.model.training_flops_per_token(self.spec.seq_len)
 
+    @property
+    def headless_flops(self) -> float:
+        """The same without the output head, by which Marin names its budgets."""
+        model = self.spec.model
+        return self.flops - 6.0 * model.vocab_size * model.hidden_dim * self.tokens
+
+    @property
+    def least_days(self) -> float | None:
+        """Days at the full peak of the hardware; None without one."""
+        return self.flops / hardware(self.hardware).peak_flops / 86_400 if self.hardware else None
+
+    @property
+    def days(self) -> float | None:
+        """Days at the printed utilisation; None if none is printed."""
+        return self.flops / self.utilisation.flops_per_second / 86_400 if self.utilisation else None
+
 
 @dataclass(frozen=True)
 class History:
@@ -81,6 +132,7 @@ class History:
     name: str
     phases: tuple[Phase, ...]
     stated: tuple[Stated, ...] = field(default=())
+    contradictions: tuple[Contradiction, ...] = field(default=())
 
     def __post_init__(self) -> None:
         seen: dict[str, Phase] = {}
@@ -116,9 +168,10 @@ class History:
         return [*(self.line_to(phase.start.phase) if phase.start else []), phase]
 
     @property
-    def published(self) -> Phase:
-        """The phase whose weights were published. Raises: ValueError if there is not exactly one."""
-        last = [phase for phase in self.phases if phase.outcome == "published"]
+    def end(self) -> Phase:
+        """The phase that the run ended with. Raises: ValueError if there is not exactly one."""
+        last = [phase for phase in self.phases if phase.outcome in ENDS]
         if len(last) != 1:
-            raise ValueError(f"history {self.name}: published phases are {[phase.name for phase in last]}; there must be one")
+            names = [phase.name for phase in last]
+            raise ValueError(f"history {self.name}: phases that are {', '.join(ENDS)} are {names}; there must be one")
         return last[0]
