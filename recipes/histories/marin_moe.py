@@ -9,11 +9,10 @@ from dataclasses import replace
 from recipes.grug_rules import ADAMH_OVER_ADAM, BETA1, adamh_learning_rate, beta2
 from recipes.histories.phase import Contradiction, From, History, Phase, Stated, Utilisation
 from recipes.marin_history import SEQ_LEN
-from recipes.planned_runs import june
 from trainer.spec.compute import ComputeConfig, Exchange
 from trainer.spec.config import RunSpec, WarmStart
 from trainer.spec.moe import ExpertsConfig, ExtrasConfig, LongShortConfig, MoeConfig, RouterConfig
-from trainer.spec.optimizers import AdamHConfig
+from trainer.spec.optimizers import AdamHConfig, MuonHConfig
 from trainer.spec.schedules import WarmupStableDecay
 
 VOCABULARY = 128_256
@@ -182,13 +181,29 @@ CONTRADICTIONS_1E23 = (
 
 
 def june_model() -> History:
-    """The June model's trial on GPUs, as the roadmap of May plans it; the production run has no stated length."""
-    plan = june()
-    assert isinstance(plan.spec.model, MoeConfig)
-    model = replace(plan.spec.model, num_layers=23)
-    trial = replace(plan.spec, name="june-trial", model=model)
-    chosen = f"23 layers, with which the total is 16 B; else as `marin plan-run june`: {plan.chosen}"
-    phases = (Phase("gpu-trial", trial, None, None, "planned", chosen=chosen, hardware=plan.hardware),)
+    """The June model's trial on GPUs, as the roadmap of May plans it; the production run has no stated length.
+
+    Its spec is that of `marin plan-run june` (`recipes/planned_runs.py`, which loads JAX) but for the layers.
+    """
+    experts = ExpertsConfig(64, 1280, shared_dim=2560)
+    model = MoeConfig(VOCABULARY, 2560, 2560, 23, 20, 5, 8192, experts=experts, router=RouterConfig(4))
+    trial = RunSpec(
+        name="june-trial",
+        model=model,
+        optimizer=MuonHConfig(),
+        schedule=WarmupStableDecay(2e-2, warmup_steps=10, decay_frac=0.9, min_lr_ratio=0.05),
+        batch_size=512,
+        microbatch_size=16,
+        seq_len=8192,
+        num_steps=1_000,
+        seed=0,
+        compute=ComputeConfig(dtype="bfloat16", remat="full"),
+    )
+    chosen = (
+        "April's rules at d 2,560 with 23 layers, with which the total is 16 B (May's recipe has 256 experts; how many a token "
+        "meets is not stated); 512 sequences a step; the rate"
+    )
+    phases = (Phase("gpu-trial", trial, None, None, "planned", chosen=chosen, hardware="2xh100x8"),)
     stated = (
         Stated("parameters, B", 16, model.num_parameters / 1e9, 0),
         Stated("active parameters, B", 2, model.active_parameters / 1e9, 0),

@@ -9,10 +9,11 @@ from lineage.config import from_jsonable, to_jsonable
 from recipes.histories.declared import declared_histories
 from recipes.histories.marin_8b import interpolated, marin_8b
 from recipes.histories.marin_32b import QWEN3, marin_32b
-from recipes.histories.marin_moe import marin_1e22, marin_1e23
+from recipes.histories.marin_moe import june_model, marin_1e22, marin_1e23
 from recipes.histories.phase import From, History
 from recipes.histories.picture import draw
 from recipes.histories.sizes import checkpoint_bytes
+from recipes.planned_runs import june
 from trainer.footprint import footprint
 from trainer.learning_rate import learning_rate
 from trainer.spec.config import RunSpec
@@ -100,6 +101,12 @@ def test_published_hours_are_computed_from_the_printed_share_of_peak() -> None:
     shorter = first.flops / (7.66e20 / 0.17)  # its gates and windows are not in the printed count
     assert first.days * 24 == pytest.approx(8.9 * shorter / 0.17, rel=0.01)
     assert first.least_days == pytest.approx(2 * 0.17 * first.days), "a v4-512 has half the chips that the table counts"
+
+
+def test_june_s_trial_is_the_planned_run_but_for_its_layers() -> None:
+    planned, declared = june().spec, june_model().end.spec
+    model = replace(planned.model, num_layers=declared.model.num_layers)
+    assert declared == replace(planned, name=declared.name, model=model)
 
 
 def test_both_numbers_of_a_contradiction_are_kept() -> None:
