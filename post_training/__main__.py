@@ -14,7 +14,7 @@ from trainer.running import running_of
 from trainer.signals import LEFT, PreemptedError, Stop
 
 FAULT = "MARIN_REWARD_FAULT"
-"""`PHASE@ITERATION`: SIGKILL at the begin of a phase (rollout, reward, update, save). Tests set it."""
+"""`PHASE@ITERATION`: SIGKILL at the start of a phase (rollout, reward, update, save). Tests set it."""
 
 
 def main(arguments: list[str]) -> None:
@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _fault_at(wanted: str):
-    """A function that kills this process at a phase of an iteration."""
+    """Return a function that kills this process at a phase of an iteration."""
 
     def alive(phase: str, iteration: int) -> None:
         if wanted == f"{phase}@{iteration}":

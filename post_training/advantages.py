@@ -1,7 +1,7 @@
 """Advantages of completions from their rewards: pure functions on the CPU in float64.
 
-Shapes: G groups, N completions of a group. A completion whose reward is not known (its verifier failed) is not valid; it counts
-in no mean and has the advantage 0.
+Shapes: G groups, N completions of a group. A completion whose reward is not known (its verifier failed) is not valid. It counts
+in no mean, and its advantage is 0.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ EPSILON = 1e-4
 
 
 def advantages(how: Advantage, rewards: Float[np.ndarray, "G N"], valid: Bool[np.ndarray, "G N"]) -> Float[np.ndarray, "G N"]:
-    """The advantage of every completion. Raises: ValueError naming the first valid reward that is not finite."""
+    """Return the advantage of every completion. Raises: ValueError naming the first valid reward that is not finite."""
     broken = valid & ~np.isfinite(rewards)
     if broken.any():
         group, member = np.argwhere(broken)[0]
@@ -43,7 +43,7 @@ def leave_one_out(rewards: Float[np.ndarray, "G N"], valid: Bool[np.ndarray, "G 
 def group_relative(rewards: Float[np.ndarray, "G N"], valid: Bool[np.ndarray, "G N"], scale: str) -> Float[np.ndarray, "G N"]:
     """A_i = (r_i - mean) / (std + epsilon), where std is of the group, of the batch, or 1 - epsilon for `none`.
 
-    The deviation has the unbiased denominator N - 1, as torch's has.
+    The standard deviation has the unbiased denominator N - 1, like torch's.
     """
     count = valid.sum(axis=1, keepdims=True)
     centred = np.where(valid, rewards - rewards.sum(axis=1, keepdims=True) / np.maximum(count, 1), 0.0)
@@ -57,6 +57,6 @@ def group_relative(rewards: Float[np.ndarray, "G N"], valid: Bool[np.ndarray, "G
 
 
 def dead_groups(rewards: Float[np.ndarray, "G N"], valid: Bool[np.ndarray, "G N"]) -> Bool[np.ndarray, " G"]:
-    """Groups whose valid rewards are all equal: they teach nothing."""
+    """Return the groups whose valid rewards are all equal. Nothing is learned from them."""
     lowest, highest = np.where(valid, rewards, np.inf).min(axis=1), np.where(valid, rewards, -np.inf).max(axis=1)
     return ~(lowest < highest)

@@ -1,4 +1,4 @@
-"""Prompts as tokens, and which of them an iteration asks: pure functions of seed and iteration."""
+"""Prompts as tokens, and which prompts an iteration uses: pure functions of seed and iteration."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from trainer.inference import TOKENIZER_FILE
 
 @dataclass(frozen=True)
 class Words:
-    """A tokenizer and the token that opens and ends texts."""
+    """A tokenizer and the token that starts and ends texts."""
 
     tokenizer: Tokenizer
     stop: int
@@ -24,22 +24,22 @@ class Words:
 
     @staticmethod
     def of(artifact: Artifact) -> "Words":
-        """Raises: ValueError for an artifact without a tokenizer that we trained."""
+        """Open a tokenizer. Raises: ValueError if the artifact is not a tokenizer that we trained."""
         facts = artifact.manifest.extra.get("tokenizer")
         if facts is None or facts.get("eos") is None:
             raise ValueError(f"{artifact.name} is no tokenizer with an end of text; give an artifact of datakit.tokenizer")
         return Words(read_tokenizer(artifact.file(TOKENIZER_FILE)), int(facts["eos"]), artifact.data_version)
 
     def prompt(self, text: str) -> list[int]:
-        """A prompt opens a document, as in training."""
+        """Return the tokens of a prompt. A prompt starts a document, as in training."""
         return [self.stop, *self.tokenizer.encode(text, add_special_tokens=False).ids]
 
     def answer(self, text: str) -> list[int]:
-        """A completion with the end of text."""
+        """Return the tokens of a completion with the end of text."""
         return [*self.tokenizer.encode(text, add_special_tokens=False).ids, self.stop]
 
     def text(self, tokens: Sequence[int]) -> str:
-        """The text of a completion, without the end of text."""
+        """Return the text of a completion, without the end of text."""
         return self.tokenizer.decode([token for token in tokens if token != self.stop], skip_special_tokens=False)
 
 
@@ -53,7 +53,7 @@ class Asked:
 
     @staticmethod
     def of(environment: Artifact, split: Split, words: Words, longest: int) -> "Asked":
-        """Raises: ValueError if every prompt is longer than `longest` tokens."""
+        """Read the prompts of a split. Raises: ValueError if every prompt is longer than `longest` tokens."""
         prompts = read_prompts(environment, split)
         encoded = [tuple(words.prompt(prompt.text)) for prompt in prompts]
         fits = [len(each) <= longest for each in encoded]
@@ -75,7 +75,7 @@ class Asked:
 
 
 def chosen(count: int, wanted: int, iteration: int, seed: int) -> list[int]:
-    """Places of the prompts of an iteration: consecutive pieces of passes, each pass a permutation of all prompts."""
+    """Return the indices of an iteration's prompts. They are consecutive in passes; a pass is a permutation of all prompts."""
     first = iteration * wanted
     places = []
     for position in range(first, first + wanted):

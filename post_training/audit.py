@@ -1,6 +1,6 @@
-"""The stage `post_training.audit`: which benchmark items rollouts held, which rollout of which prompt, and at which update.
+"""The stage `post_training.audit`: which rollouts contained benchmark items, of which prompts, and which updates used them.
 
-A rollout is trained on whole, so a rollout that holds an item and is used is a read of the item.
+An update trains on the whole rollout. So if a rollout contains an item and is used, the run has read the item.
 """
 
 import json
@@ -27,8 +27,8 @@ class RewardAuditConfig:
 def audit_rollouts(
     out: Writer, config: RewardAuditConfig, checkpoint: Artifact, marks: tuple[Artifact, ...], suites: tuple[Artifact, ...]
 ) -> None:
-    """Write `items.parquet` (one row an item), `exposures.parquet` (a row an update that read a rollout with an item) and
-    `audit.json`. `marks` are of the rollouts of every leg.
+    """Write `items.parquet` (a row for each item), `exposures.parquet` (a row for each update that read a rollout with an item)
+    and `audit.json`. `marks` has the contamination marks of the rollouts of every leg.
 
     Raises: ValueError if a leg has no marks, or marks are of other rollouts or suites.
     """
@@ -80,7 +80,7 @@ def _items(statuses: pl.DataFrame, best: pl.DataFrame, exposed: pl.DataFrame) ->
 
 
 def _summary(items: pl.DataFrame, exposed: pl.DataFrame) -> dict[str, object]:
-    """The verdict in the words of `evals.audit`."""
+    """Return the verdict in the words of `evals.audit`."""
     standing = items.filter(pl.col("tier").is_in(STANDING_TIERS))
     seen = exposed.filter(pl.col("tier").is_in(STANDING_TIERS)).select(ITEM_KEY).unique()
     fragments = bool((items["tier"] == "fragment").any())

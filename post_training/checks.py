@@ -1,6 +1,6 @@
-"""What is healthy in a run on rewards: checks over the rollouts that its last checkpoint learned from.
+"""Checks of a run on rewards, over the rollouts that its last checkpoint learned from.
 
-Each returns (outcome, why). `error` is for rewards or log-probabilities that are wrong, `warn` for training that goes wrong.
+Each returns (outcome, why). `error` means that rewards or log-probabilities are wrong, `warn` that training goes wrong.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ MOST_MISMATCH = {"float32": 1e-3, "bfloat16": 5e-2}
 """Nats a token, mean of an iteration. Float32 programs of one machine differ by 1e-5 (docs/log.md, 2026-11-25); bfloat16 rounds
 logits by 2^-8 of their size."""
 WINDOW = 10
-"""Iterations whose mean is compared, so that eight prompts' luck is no alarm."""
+"""Iterations in a mean that is compared, so that eight prompts that are easy or hard by chance cause no alarm."""
 MOST_DEAD = 0.9
 """Share of groups without a difference in reward. A run that began with 88 % collapsed."""
 MOST_KL = 10.0
@@ -32,11 +32,11 @@ MOST_KL = 10.0
 MOST_DRIFT = 2.0
 """Factor between mean lengths of the first and the last iterations."""
 LEAST_ENTROPY = 0.005
-"""Nats a token. Below it the samples of a group are equal, and nothing more can be learned."""
+"""Nats a token. Below it the samples of a group are equal, and the run cannot learn more."""
 JUDGED_AGAIN = 256
 LEAST_AGREEMENT = 0.99
 MOST_GAP = 0.1
-"""Accuracy on train prompts less accuracy on held-out prompts, both sampled."""
+"""Accuracy on train prompts minus accuracy on held-out prompts, both sampled."""
 
 
 def facts_of(checkpoint: Artifact) -> Facts:
@@ -45,7 +45,7 @@ def facts_of(checkpoint: Artifact) -> Facts:
 
 
 def sampler_is_trainer(checkpoint: Artifact) -> list[str]:
-    """Iterations whose sampler gave other log-probabilities than the trainer: then the ratios of the loss are wrong."""
+    """Find iterations in which sampler and trainer gave different log-probabilities. The ratios of the loss are wrong there."""
     run = _run(checkpoint)
     dtype = checkpoint.manifest.extra["checkpoint"]["compute"]["dtype"]
     limit = MOST_MISMATCH[dtype]
@@ -58,7 +58,7 @@ def sampler_is_trainer(checkpoint: Artifact) -> list[str]:
 
 
 def loss_is_finite(checkpoint: Artifact) -> list[str]:
-    """Updates whose loss is not finite."""
+    """Find updates whose loss is not finite."""
     losses = pl.read_parquet(checkpoint.file("metrics.parquet"))["loss_nats"]
     broken = losses.len() - int(losses.is_finite().sum())
     return [f"{broken} of {losses.len()} losses are not finite"] if broken else []
@@ -72,7 +72,7 @@ def groups_are_alive(checkpoint: Artifact) -> Outcome:
 
 
 def judge_groups(facts: Facts) -> Outcome:
-    """Dead groups in any window of iterations. Groups whose rewards are all high are dead too, so the reward is beside it."""
+    """Judge the share of dead groups in windows of iterations. Equal high rewards are dead too, so `why` has the reward."""
     dead, reward = windows(facts, "dead_groups"), windows(facts, "reward")
     harm = np.where(reward < MOST_DEAD, dead, 0.0)
     worst = int(harm.argmax())
@@ -86,7 +86,7 @@ def kl_in_band(checkpoint: Artifact) -> Outcome:
 
 
 def judge_kl(facts: Facts) -> Outcome:
-    """Distance to the reference."""
+    """Judge the distance to the reference."""
     if "kl" not in facts[0]:
         return "passed", "the run has no reference"
     kl = windows(facts, "kl")
@@ -100,7 +100,7 @@ def length_is_steady(checkpoint: Artifact) -> Outcome:
 
 
 def judge_length(facts: Facts) -> Outcome:
-    """Mean length of the first and the last iterations: rewards that grow with length, or answers cut short."""
+    """Compare mean lengths of the first and last iterations: rewards may grow with length, or answers may be cut short."""
     lengths = windows(facts, "length")
     factor = lengths[-1] / lengths[0]
     why = f"completions have {lengths[0]:.1f} tokens at first and {lengths[-1]:.1f} at the end"
@@ -113,15 +113,15 @@ def entropy_above_floor(checkpoint: Artifact) -> Outcome:
 
 
 def judge_entropy(facts: Facts) -> Outcome:
-    """Entropy of the sampling distribution in the last iterations."""
+    """Judge the entropy of the sampling distribution in the last iterations."""
     entropy = windows(facts, "entropy")
     why = f"entropy is {entropy[0]:.3f} nats a token at first and {entropy[-1]:.3f} at the end; {LEAST_ENTROPY} is the floor"
     return ("passed" if entropy[-1] >= LEAST_ENTROPY else "warn"), why
 
 
 def second_verifier_agrees(checkpoint: Artifact) -> Outcome:
-    """A second verifier judges a sample of the last rewarded completions: rewards that it denies were hacked."""
-    from post_training.environments.verify import SECOND_VERIFIERS, verify  # loads JAX, which the asset graph goes without
+    """Judge a sample of the last rewarded completions by a second verifier. A reward that it denies was hacked."""
+    from post_training.environments.verify import SECOND_VERIFIERS, verify  # loads JAX, which the asset graph does not need
 
     environment = checkpoint.input("environment")
     second = SECOND_VERIFIERS.get(environment.spec.stage)
@@ -141,7 +141,7 @@ def second_verifier_agrees(checkpoint: Artifact) -> Outcome:
 
 
 def held_out_gap(scores: Artifact) -> Outcome:
-    """Sampled accuracy on held-out prompts beside that on the train prompts of the last iterations before the checkpoint."""
+    """Compare sampled accuracy on held-out prompts and on the train prompts of the last iterations before the checkpoint."""
     held = scores.manifest.extra["held_out"]
     facts = facts_of(scores.input("checkpoint"))
     train = float(windows(facts, "right")[-1])
@@ -150,7 +150,7 @@ def held_out_gap(scores: Artifact) -> Outcome:
 
 
 def windows(facts: Facts, name: str) -> np.ndarray:
-    """Means over consecutive windows of iterations; the last window ends at the last iteration. An unknown value is NaN."""
+    """Return means over consecutive windows of iterations. The last window ends at the last iteration. NaN: unknown."""
     values = np.array([np.nan if each[name] is None else each[name] for each in facts], np.float64)
     size = min(WINDOW, len(values))
     return np.convolve(values, np.ones(size) / size, mode="valid")

@@ -1,7 +1,7 @@
-"""Which rollouts a checkpoint learned from, and at which updates: of given documents, or of those that hold a benchmark item.
+"""Which rollouts a checkpoint learned from, and at which updates: given documents, or those that contain a benchmark item.
 
-A run on rewards may start from another one. The legs are these runs, the oldest first; each has rollouts of its own. What was
-before the first leg (a run on text, an imported model) has an audit of its own.
+A run on rewards may start from another one. The legs are these runs, the oldest first. Each has its own rollouts. What was
+before the first leg (a run on text, an imported model) has its own audit.
 """
 
 from collections.abc import Sequence
@@ -39,12 +39,12 @@ class Leg:
 
 
 def reward_legs(checkpoint: Artifact) -> tuple[list[Artifact], Artifact | None]:
-    """(Checkpoints of the runs on rewards that led here, the oldest first; the checkpoint before them, or None).
+    """Return (checkpoints of the runs on rewards that led here, the oldest first; the checkpoint before them, or None).
 
     Raises: ValueError for a checkpoint of another stage.
     """
     if checkpoint.spec.stage != REWARD_CHECKPOINT.name:
-        raise ValueError(f"{checkpoint.name} was made by {checkpoint.spec.stage}, which learns from no rollouts")
+        raise ValueError(f"{checkpoint.name} was made by {checkpoint.spec.stage}, which does not learn from rollouts")
     legs, before = [checkpoint], None
     while any(ref.name == "start" for ref in legs[0].spec.inputs):
         start = legs[0].input("start")
@@ -56,9 +56,9 @@ def reward_legs(checkpoint: Artifact) -> tuple[list[Artifact], Artifact | None]:
 
 
 def marked_legs(checkpoint: Artifact) -> list[Leg]:
-    """The legs with what was made of them in the store.
+    """Return the legs with the artifacts in the store that were made from them.
 
-    Raises: ValueError naming a leg whose rollouts were not written as documents, with the asset that does.
+    Raises: ValueError naming a leg whose rollouts were not written as documents, and the asset that writes them.
     """
     return [_marked(leg) for leg in reward_legs(checkpoint)[0]]
 
@@ -68,21 +68,21 @@ def _marked(checkpoint: Artifact) -> Leg:
     if not texts:
         key = "/".join((*checkpoint.spec.key[:-1], "rollout_texts"))
         raise ValueError(
-            f"the rollouts of {checkpoint.name} are no documents yet; `./marin materialize {key} --partition "
+            f"the rollouts of {checkpoint.name} are not documents yet; `./marin materialize {key} --partition "
             f"{checkpoint.spec.partition}` writes them"
         )
     return Leg(checkpoint, texts[-1], tuple(_made_of(texts[-1], MARKS_STAGE)))
 
 
 def _made_of(parent: Artifact, stage: str) -> list[Artifact]:
-    """What a stage made directly of an artifact, the newest last."""
+    """Return what a stage made directly from an artifact, the newest last."""
     edges = lineage_tables(parent.store).edges
     made = edges.filter((pl.col("parent") == parent.spec.address) & (pl.col("child_stage") == stage))
     return sorted(open_all(parent.store, made["child"].unique().sort().to_list()), key=lambda each: each.manifest.created)
 
 
 def rollout_reads(legs: Sequence[Leg], documents: Sequence[str]) -> pl.DataFrame:
-    """READS_SCHEMA of some documents, the oldest update first."""
+    """Return a table (READS_SCHEMA) of the updates that read some documents, the oldest first."""
     tables = [pl.DataFrame(schema=READS_SCHEMA)]
     for number, leg in enumerate(legs):
         origins = pl.scan_parquet(leg.texts.file(ORIGINS_FILE)).filter(pl.col("id").is_in(list(documents)))
@@ -94,14 +94,14 @@ def rollout_reads(legs: Sequence[Leg], documents: Sequence[str]) -> pl.DataFrame
 
 @dataclass(frozen=True)
 class HeldItem:
-    """What the marks of the legs say about a benchmark item: a status for each scan, and (id, tier) of the rollouts."""
+    """The marks of the legs about a benchmark item: a status for each scan, and (id, tier) of the rollouts."""
 
     statuses: tuple[str, ...]
     documents: pl.DataFrame
 
 
 def item_in_rollouts(legs: Sequence[Leg], item: str) -> HeldItem:
-    """Rollouts that hold an item, `task/item_id` or `suite/task/item_id`.
+    """Find the rollouts that contain an item, `task/item_id` or `suite/task/item_id`.
 
     Raises: ValueError if a leg was not scanned, or not for that item.
     """

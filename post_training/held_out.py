@@ -24,8 +24,8 @@ SCHEMA = {"prompt_id": pl.String, "sample": pl.Int64, "text": pl.String, "verdic
 
 
 def pass_at_k(right: Sequence[int], count: int, k: int) -> float:
-    """Mean over prompts of the chance that k of `count` samples hold a right one: 1 - C(n - c, k) / C(n, k) (Chen et al. 2021,
-    arXiv 2107.03374). Raises: ValueError for a k above `count`."""
+    """Mean over prompts of the chance that k of `count` samples include a right one: 1 - C(n - c, k) / C(n, k) (Chen et al.
+    2021, arXiv 2107.03374). Raises: ValueError for a k above `count`."""
     if not 1 <= k <= count:
         raise ValueError(f"k is {k}; 1 to {count}, the samples of a prompt, are allowed")
     places = np.arange(k)
@@ -60,7 +60,7 @@ def score_held_out(job: Job) -> Artifact:
             ended = np.asarray(drawn.ended)
             for row, verdict in enumerate(verify(judge, prompts, texts)):
                 sample = row % config.sampling.completions
-                # An answer that never ends is not an answer, whatever its beginning says.
+                # A truncated completion is not an answer, even if it begins like a right one.
                 outcome = verdict.outcome if ended[row] or verdict.outcome == "failed" else "wrong"
                 rows.append((prompts[row].prompt_id, sample, texts[row], outcome, bool(ended[row])))
         with job.writing(job.spec, cost) as out:
@@ -74,7 +74,7 @@ def score_held_out(job: Job) -> Artifact:
 
 
 def scores(table: pl.DataFrame, completions: int) -> dict:
-    """Accuracy of single samples with the standard error over prompts, and pass@k for k = 1, 2, 4, ... up to the completions.
+    """Return the accuracy of single samples with its standard error over prompts, and pass@k for k = 1, 2, 4, ... completions.
 
     A prompt with a failed verdict is left out and counted.
     """
@@ -84,7 +84,7 @@ def scores(table: pl.DataFrame, completions: int) -> dict:
     known = by_prompt.filter(pl.col("failed") == 0)
     right = known["right"].to_numpy()
     if not right.size:
-        raise ValueError("every held-out prompt has a failed verdict, so there is no accuracy; mend the verifier")
+        raise ValueError("every held-out prompt has a failed verdict, so there is no accuracy; repair the verifier")
     shares = right / completions
     ks = [2**power for power in range(completions.bit_length()) if 2**power <= completions]
     return {

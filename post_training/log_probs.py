@@ -1,7 +1,7 @@
 """Log-probabilities of given tokens under the sampling distribution, with gradient, tile by tile.
 
-The logits of all tokens never exist at once: a tile of rows is multiplied with the head, reduced, and computed again in the
-backward pass. Shapes: B rows, S positions, D hidden, V vocabulary.
+The logits of all tokens never exist at once. A tile of rows is multiplied with the head and reduced. The backward pass computes
+it again. Shapes: B rows, S positions, D hidden, V vocabulary.
 """
 
 import jax
@@ -22,7 +22,7 @@ def token_log_probs(
     temperature: float = 1.0,
     kept: UInt8[Array, "B S bytes"] | None = None,
 ) -> tuple[Float[Array, "B S"], Float[Array, "B S"]]:
-    """(log-probability of each token given those before it, entropy of its distribution); both 0 at the first position."""
+    """Return (log-probability of each token given those before it, entropy of its distribution); 0 at the first position."""
     hidden = model.hidden(tokens, None, compute)[:, :-1]
     head = model.head_weight()
     bits = None if kept is None else kept[:, 1:].reshape(-1, kept.shape[-1])
@@ -59,7 +59,7 @@ def full_kl(
 def distribution(
     rows: Float[Array, "N D"], head: Float[Array, "V D"], temperature: float, kept: UInt8[Array, "N bytes"] | None
 ) -> Float[Array, "N V"]:
-    """Log-probabilities at a temperature, over the kept set where there is one."""
+    """Return log-probabilities at a temperature, over the kept set if there is one."""
     logits = jnp.matmul(rows, head.T, preferred_element_type=jnp.float32) / temperature
     if kept is not None:
         allowed = jnp.unpackbits(kept, axis=-1, count=head.shape[0]).astype(bool)

@@ -1,4 +1,4 @@
-"""The loss of a batch of completions, from log-probabilities alone: pure functions with gradient.
+"""The loss of a batch of completions, computed only from log-probabilities: pure functions with gradient.
 
 Shapes: B completions, T tokens of a row. `mask` is 1 at the tokens of a completion that count. All log-probabilities are under
 the sampling distribution (temperature and kept set), in nats.
@@ -14,7 +14,7 @@ from post_training.spec import CorrectionConfig, KLConfig, LossConfig
 
 
 class LogProbs(NamedTuple):
-    """Log-probabilities of the sampled tokens, by what computed them."""
+    """Log-probabilities of the sampled tokens, by the program that computed them."""
 
     current: Float[Array, "B T"]
     """By the policy that is trained, with a gradient."""
@@ -24,7 +24,7 @@ class LogProbs(NamedTuple):
     """By the sampler. It differs from `before` by the order of float sums, or more if the sampler is another program."""
     reference: Float[Array, "B T"] | None = None
     full_kl: Float[Array, "B T"] | None = None
-    """Exact KL(policy, reference) over all tokens at each position, with a gradient, for the estimator `full`."""
+    """Exact KL(policy, reference) over all tokens at each position, with a gradient; for the estimator `full`."""
 
 
 def policy_loss(
@@ -86,7 +86,7 @@ def kl_in_loss(estimator: str, given: LogProbs, ratio: Float[Array, "B T"]) -> F
 def kl_in_reward(
     kl: KLConfig, sampled: Float[Array, "B T"], reference: Float[Array, "B T"], mask: Float[Array, "B T"]
 ) -> Float[Array, " B"]:
-    """What is taken from each completion's reward: coefficient x sum of (sampled - reference), the estimator k1."""
+    """Return what is subtracted from each completion's reward: coefficient x sum of (sampled - reference), the estimator k1."""
     return kl.coefficient * ((sampled - reference) * mask).sum(axis=1)
 
 

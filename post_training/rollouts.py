@@ -1,4 +1,4 @@
-"""The rollouts of an iteration as a table, format `rollouts/1`: a row a completion, and every number that the update reads."""
+"""The rollouts of an iteration as a table, format `rollouts/1`: a row for each completion, with all that the update reads."""
 
 import hashlib
 import json
@@ -47,9 +47,9 @@ SCHEMA = {
     "masked_why": pl.String,
 }
 """`tokens` is prompt and completion with the end of text; the lists of floats have an entry for each token of the completion.
-`log_probs` is by the sampler, `before` and `reference` by the trainer, all under the sampling distribution, in nats. `kept` has
-the bits of the kept set of each token where `top_p` is below 1. `reward` is null where the verifier failed. `masked_why` is
-empty for a row that is used."""
+The sampler computed `log_probs`, the trainer `before` and `reference`, all under the sampling distribution, in nats. `kept` has
+the bits of the kept set of each token if `top_p` is below 1. `reward` is null if the verifier failed. `masked_why` is empty for
+a row that is used."""
 
 
 @dataclass(frozen=True)
@@ -93,9 +93,9 @@ def rollout_table(
     texts: Sequence[str],
     verdicts: Sequence[Verdict],
 ) -> pl.DataFrame:
-    """The table of an iteration; `policy` is the digest and the step of the policy that sampled.
+    """Return the table of an iteration. `policy` is the digest and the step of the policy that sampled.
 
-    Raises: ValueError if a prompt is held out, because nothing may be learned from it.
+    Raises: ValueError if a prompt is held out, because a run must not learn from it.
     """
     held = [prompt.prompt_id for prompt in asked if prompt.split != "train"]
     if held:
@@ -145,7 +145,7 @@ def rollout_table(
 
 
 def permuted(spec: RewardRunSpec, iteration: int, rewards: Float[np.ndarray, " R"]) -> Float[np.ndarray, " R"]:
-    """The rewards, or for the control those of random other completions of the whole batch."""
+    """Return the rewards; for the control, those of other, random completions of the batch."""
     if spec.control == "none":
         return rewards
     return np.random.default_rng([spec.run.seed, 2, iteration]).permutation(rewards)
@@ -158,7 +158,7 @@ def _masked(spec: RewardRunSpec, known: bool, ended: bool) -> str:
 
 
 def _penalty(spec: RewardRunSpec, drawn: Drawn) -> Float[np.ndarray, " R"]:
-    """What the KL term takes from each reward, by the estimator k1 (`post_training.losses.kl_in_reward`)."""
+    """Return what the KL term subtracts from each reward, by the estimator k1 (`post_training.losses.kl_in_reward`)."""
     if spec.kl is None or spec.kl.where != "reward" or drawn.reference is None:
         return np.zeros(len(drawn.tokens))
     difference = (drawn.before.astype(np.float64) - drawn.reference) * drawn.mask
@@ -166,7 +166,7 @@ def _penalty(spec: RewardRunSpec, drawn: Drawn) -> Float[np.ndarray, " R"]:
 
 
 def drawn_of(table: pl.DataFrame, seq_len: int, stop: int, vocab_bytes: int) -> Drawn:
-    """The arrays of a table again: what an update reads is what the table holds."""
+    """Return the arrays of a table, so that an update reads exactly what the table contains."""
     count = len(table)
     lengths = table["tokens"].list.len().to_numpy().astype(np.int32)
     starts = table["prompt_length"].to_numpy().astype(np.int32)
@@ -191,7 +191,7 @@ def drawn_of(table: pl.DataFrame, seq_len: int, stop: int, vocab_bytes: int) -> 
 
 
 def write_rollouts(out: Writer, spec: RewardRunSpec, table: pl.DataFrame, too_long: int) -> None:
-    """Write the table, and what it says in short into the manifest."""
+    """Write the table, and its summary into the manifest."""
     table.write_parquet(out.folder / ROLLOUTS_FILE, compression="zstd")
     out.facts["rollouts"] = {
         "format": FORMAT,
@@ -206,7 +206,7 @@ def write_rollouts(out: Writer, spec: RewardRunSpec, table: pl.DataFrame, too_lo
 
 
 def summary(spec: RewardRunSpec, table: pl.DataFrame) -> Mapping[str, Any]:
-    """Means over the completions of an iteration; see `post_training.checks` for what is healthy."""
+    """Return means over the completions of an iteration. `post_training.checks` says which values are healthy."""
     shape = (spec.sampling.prompts, spec.sampling.completions)
     rewards = table["reward"].fill_null(np.nan).to_numpy().reshape(shape)
     lengths = table["log_probs"].list.len().to_numpy()
@@ -232,6 +232,6 @@ def summary(spec: RewardRunSpec, table: pl.DataFrame) -> Mapping[str, Any]:
 
 
 def rollouts_config(spec: RewardRunSpec) -> dict[str, Any]:
-    """The fields of a run without those that a subclass adds."""
+    """Return the fields of a run without those that a subclass adds."""
     names = RewardRunSpec.__dataclass_fields__
     return {name: getattr(spec, name) for name in names}

@@ -17,10 +17,10 @@ from trainer.model.protocol import Decoder, LanguageModel
 
 
 class Sampled(NamedTuple):
-    """Rows of prompt and completion, and what the sampler knew of each token."""
+    """Rows of prompt and completion, and what the sampler computed for each token."""
 
     tokens: Int[Array, "R C"]
-    """Behind the end of text the rows hold the stop token."""
+    """After the end of text a row is filled with the stop token."""
     log_probs: Float[Array, "R C"]
     """Log-probability of each sampled token under the sampling distribution; 0 elsewhere."""
     lengths: Int[Array, " R"]
@@ -59,7 +59,7 @@ type Sampler = Callable[[LanguageModel, Array, Array, PRNGKeyArray], Sampled]
 
 
 def compiled_sampler(config: SamplingConfig, seq_len: int, stop: int) -> Sampler:
-    """Compile (model, prompts [R, C], prompt lengths [R], key) -> sampled rows. Behind a prompt its row holds anything."""
+    """Compile (model, prompts [R, C], prompt lengths [R], key) -> sampled rows. The rest of a prompt's row is not read."""
     return jax.jit(partial(sample, config=config, seq_len=seq_len, stop=stop))
 
 
@@ -73,7 +73,7 @@ def sample(
     seq_len: int,
     stop: int,
 ) -> Sampled:
-    """One token a step for all rows until every row has ended; prompts of other lengths are read in the same steps."""
+    """Decode one token a step for all rows until every row has ended. Prompts of all lengths are read in the same steps."""
     decoder: Decoder = model.decoder()
     rows, vocab = prompts.shape[0], model.head_weight().shape[0]
     keys = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(rows))

@@ -75,7 +75,7 @@ class Roller:
         return Drawn(np.asarray(rows.tokens), lengths, ends, ended, log_probs, log_probs, entropy, None, kept)
 
     def _answers(self, places: list[int]) -> Drawn:
-        """The environment's answers in place of samples. Raises: ValueError for a prompt without one."""
+        """Return the environment's answers instead of samples. Raises: ValueError for a prompt without an answer."""
         tokens, starts = self.asked.rows(places, self.spec.run.seq_len, self.words.stop)
         lengths = starts.copy()
         for row, place in enumerate(places):
@@ -92,7 +92,7 @@ class Roller:
         return Drawn(tokens, starts, lengths, np.ones(len(places), bool), zeros, zeros, zeros)
 
     def _scored(self, policy: LanguageModel, drawn: Drawn) -> Drawn:
-        """With the trainer's log-probabilities of policy and reference."""
+        """Add the trainer's log-probabilities of policy and reference."""
         score = partial(self.log_probs, tokens=drawn.tokens, kept=drawn.kept)
         before, entropy = (np.asarray(each) * drawn.mask for each in score(policy))
         reference = None if self.reference is None else np.asarray(score(self.reference)[0]) * drawn.mask

@@ -36,18 +36,18 @@ class SamplingConfig:
 
 @dataclass(frozen=True)
 class Rloo:
-    """Reward less the mean of the other completions of the group (Ahmadian et al. 2024, arXiv 2402.14740)."""
+    """Reward minus the mean of the other completions of the group (Ahmadian et al. 2024, arXiv 2402.14740)."""
 
     kind: Literal["rloo"] = "rloo"
 
 
 @dataclass(frozen=True)
 class Grpo:
-    """Reward less the group's mean, over a standard deviation (Shao et al. 2024, arXiv 2402.03300)."""
+    """Reward minus the group's mean, divided by a standard deviation (Shao et al. 2024, arXiv 2402.03300)."""
 
     scale: Literal["group", "batch", "none"] = "group"
-    """`none` is Dr. GRPO (Liu et al. 2025, arXiv 2503.20783): a division by the group's deviation weights easy and hard prompts
-    up."""
+    """`none` is Dr. GRPO (Liu et al. 2025, arXiv 2503.20783): division by the group's deviation gives easy and hard prompts
+    more weight."""
     kind: Literal["grpo"] = "grpo"
 
     def __post_init__(self) -> None:
@@ -56,7 +56,7 @@ class Grpo:
 
 @dataclass(frozen=True)
 class Reinforce:
-    """Reward less a baseline over the whole batch without the completion itself (Williams 1992)."""
+    """Reward minus a baseline over the whole batch without the completion itself (Williams 1992)."""
 
     baseline: Literal["batch", "none"] = "batch"
     kind: Literal["reinforce"] = "reinforce"
@@ -67,8 +67,8 @@ class Reinforce:
 
 @dataclass(frozen=True)
 class Distill:
-    """No reward: only the KL term teaches, with a teacher as its reference (on-policy distillation, Agarwal et al. 2023,
-    arXiv 2306.13649)."""
+    """No reward: the run learns only from the KL term, whose reference is a teacher (on-policy distillation, Agarwal et al.
+    2023, arXiv 2306.13649)."""
 
     kind: Literal["distill"] = "distill"
 
@@ -113,7 +113,7 @@ class KLConfig:
 
     @property
     def direction(self) -> str:
-        """The divergence whose gradient the estimator has, on policy."""
+        """The divergence whose gradient equals that of the estimator, on policy."""
         return "reference_to_policy" if self.where == "loss" and self.estimator == "k3" else "policy_to_reference"
 
 
@@ -123,9 +123,9 @@ class CorrectionConfig:
     fengyao.notion.site/off-policy-rl)."""
 
     level: Literal["token", "sequence"] = "token"
-    """`sequence`: one weight of a completion, of the sum of its differences."""
+    """`sequence`: one weight for each completion, from the sum of its differences."""
     bound: Literal["truncate", "mask"] = "truncate"
-    """Weights above `limit`: cut to it, or set to 0."""
+    """What happens to weights above `limit`: they are cut to it, or set to 0."""
     limit: float = 2.0
 
     def __post_init__(self) -> None:
@@ -173,7 +173,7 @@ class RewardRunSpec:
     inner_epochs: int = 1
     """Passes over the completions of an iteration."""
     max_staleness: int = 0
-    """Iterations that a rollout may be older than the policy it trains. The synchronous path has 0."""
+    """How many iterations a rollout may be older than the policy it trains. Only 0 is built: the synchronous path."""
     control: Literal["none", "permuted_rewards"] = field(default="none")
     """`permuted_rewards`: every reward goes to a random completion of the whole batch, so nothing can be learned."""
 

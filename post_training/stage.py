@@ -39,9 +39,9 @@ class HeldOutConfig:
     """Samples on held-out prompts."""
 
     sampling: SamplingConfig
-    """`prompts` are sampled at once; `completions` of each."""
+    """`prompts` are sampled at once, with `completions` of each."""
     most_prompts: int = 1000
-    """Held-out prompts that are asked, the first by id."""
+    """How many held-out prompts are sampled: the first ones by id."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -75,12 +75,12 @@ HELD_OUT = Stage(
 
 
 def iteration_partition(iteration: int) -> str:
-    """Partition key of an iteration. Keys sort as numbers."""
+    """Return the partition key of an iteration. Keys sort like the numbers."""
     return f"iteration-{iteration:08d}"
 
 
 def parse_iteration(partition: str) -> int:
-    """The iteration of a partition key. Raises: ValueError for any other key."""
+    """Return the iteration of a partition key. Raises: ValueError for any other key."""
     match = _ITERATION.fullmatch(partition)
     if match is None:
         raise ValueError(f"partition {partition!r} is not an iteration; it must look like {iteration_partition(3)}")

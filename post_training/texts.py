@@ -1,4 +1,4 @@
-"""Prompts and rollouts as documents in the data engine's format, so that the marks of `datakit.contamination` cover them.
+"""Prompts and rollouts as documents in the data engine's format, so that `datakit.contamination` can mark them.
 
 The text of a prompt is the prompt with its answer; that of a rollout is the prompt with the completion. Equal texts are one
 document: `origins.parquet` lists every rollout of it and the steps that trained on it.
@@ -31,7 +31,7 @@ ORIGINS_SCHEMA = {
     "verdict": pl.String,
     "used": pl.Boolean,
 }
-"""A row a rollout. `steps` are the updates that read it, one for each inner epoch; empty for a masked rollout."""
+"""A row for each rollout. `steps` are the updates that read it, one for each inner epoch; empty for a masked rollout."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def prompt_texts(out: Writer, config: TextsConfig, environment: Artifact) -> Non
 def rollout_texts(out: Writer, config: TextsConfig, checkpoint: Artifact) -> None:
     """Write a document for every distinct rollout that the checkpoint learned from, and `origins.parquet`.
 
-    Raises: ValueError if a rollout shard is gone, or is not the one that the checkpoint lists.
+    Raises: ValueError if a rollout shard is missing, or is not the one that the checkpoint lists.
     """
     run = from_jsonable(RewardCheckpointConfig, checkpoint.spec.config)
     environment = checkpoint.input("environment")
@@ -73,7 +73,7 @@ def rollout_texts(out: Writer, config: TextsConfig, checkpoint: Artifact) -> Non
 
 
 def shards_of(checkpoint: Artifact) -> Iterator[Artifact]:
-    """The rollout shards that a checkpoint learned from, in the order of their iterations.
+    """Return the rollout shards that a checkpoint learned from, in the order of their iterations.
 
     Raises: ValueError naming one that the store no longer has with these bytes.
     """

@@ -1,7 +1,7 @@
-"""The loop: rollouts of an iteration as an artifact, updates from it, checkpoints between iterations; exact resume.
+"""The loop: rollouts of an iteration as an artifact, updates from it, checkpoints between iterations, exact resume.
 
-A killed run goes on from its last checkpoint. Rollouts that exist are read again: they were made by the same policy, which
-their digest shows.
+A killed run continues from its last checkpoint. Rollouts that exist are read again. Their policy digest shows that the same
+policy made them.
 """
 
 import logging
@@ -74,7 +74,7 @@ def train_on_rewards(
 
 
 def check_vocabulary(config: RewardCheckpointConfig, words: Words, start: Artifact | None) -> None:
-    """Raises: ValueError if the tokenizer is not that of the start, or does not fit the model."""
+    """Check the tokenizer. Raises: ValueError if it is not that of the start, or does not fit the model."""
     size = words.tokenizer.get_vocab_size()
     if size > config.run.model.vocab_size:
         raise ValueError(f"run {config.run.name}: model.vocab_size is {config.run.model.vocab_size}, the tokenizer has {size}")
@@ -88,7 +88,7 @@ def check_vocabulary(config: RewardCheckpointConfig, words: Words, start: Artifa
 
 
 def reference_of(kl: KLConfig | None, start: Artifact | None, job: Job) -> LanguageModel | None:
-    """The model that the KL term compares with. Raises: ValueError if the job lacks it."""
+    """Open the model that the KL term compares with. Raises: ValueError if the job lacks it."""
     if kl is None:
         return None
     artifact = start if kl.reference == "start" else job.inputs.get("teacher")
@@ -98,7 +98,7 @@ def reference_of(kl: KLConfig | None, start: Artifact | None, job: Job) -> Langu
 
 
 def rollouts_spec(job: Job, config: RewardCheckpointConfig, iteration: int) -> ArtifactSpec:
-    """Identity of the rollouts of an iteration of this run."""
+    """Return the identity of the rollouts of an iteration of this run."""
     identity = RolloutsConfig(**rollouts_config(config), iteration=iteration)
     key = (*job.spec.key[:-1], "rollouts")
     of_run = job.spec.partition is not None and job.spec.partition.startswith("step-")
@@ -130,7 +130,7 @@ class _Loop:
     """Data version of every rollout shard that the state learned from, by partition."""
 
     def run(self, state: TrainState) -> None:
-        """From a state to the last step. Raises: PreemptedError."""
+        """Run from a state to the last step. Raises: PreemptedError."""
         config, updates = self.config, self.config.updates
         dynamic, router, static = parted(state.model)
         fixed = router if jax.tree.leaves(router) else None  # the base of an adapter
@@ -153,18 +153,18 @@ class _Loop:
                 raise PreemptedError(f"{config.run.name}: asked to leave; checkpoint saved at step {done}, resume from there")
 
     def _earlier(self, iterations: int) -> dict[str, str]:
-        """Digests of the shards before a resume. Raises: ValueError if one is gone."""
+        """Return the digests of the shards before a resume. Raises: ValueError if one is missing."""
         found = {}
         for iteration in range(iterations):
             spec = rollouts_spec(self.job, self.config, iteration)
             there = self.job.store.find(spec)
             if there is None:
-                raise ValueError(f"{spec.name} is gone, and the state to resume learned from it; restore it or start again")
+                raise ValueError(f"{spec.name} is missing, and the state to resume learned from it; restore it or start again")
             found[spec.partition or ""] = there.data_version
         return found
 
     def _rollouts(self, policy: LanguageModel, iteration: int) -> pl.DataFrame:
-        """The rollouts of an iteration: those that exist, or new ones. Raises: ValueError if another policy made them."""
+        """Return the rollouts of an iteration: existing ones, or new ones. Raises: ValueError if another policy made them."""
         spec = rollouts_spec(self.job, self.config, iteration)
         made = self.job.store.find(spec)
         if made is None:

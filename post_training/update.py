@@ -35,7 +35,7 @@ class Completions(NamedTuple):
 
 
 def objective(spec: RewardRunSpec, compute: Compute, reference: LanguageModel | None) -> Objective:
-    """The loss of `post_training.losses` as an objective of the trainer. `reference` is read for the estimator `full` alone."""
+    """The loss of `post_training.losses` as an objective of the trainer. Only the estimator `full` reads `reference`."""
     full = reference if spec.kl is not None and spec.kl.estimator == "full" else None
 
     def of_batch(model: LanguageModel, batch: Completions, loads: Array | None = None) -> tuple[Array, Sums]:
@@ -51,7 +51,7 @@ def objective(spec: RewardRunSpec, compute: Compute, reference: LanguageModel | 
             token = -current * mask
         else:
             token = policy_loss(spec.loss, spec.kl, given, jnp.asarray(batch.advantage), mask)
-        rows = jnp.float32(mask.shape[0])  # so that microbatches of equal size count alike
+        rows = jnp.float32(mask.shape[0])  # so that microbatches of equal size have equal weight
         value = (token * weights).sum()
         moved = ratios(spec.loss, current - given.before, mask)
         outside = ((moved < 1 - spec.loss.clip_low) | (moved > 1 + spec.loss.clip_high)) * mask
@@ -63,7 +63,7 @@ def objective(spec: RewardRunSpec, compute: Compute, reference: LanguageModel | 
 
 
 def batches(spec: RewardRunSpec, iteration: int, table: pl.DataFrame, drawn: Drawn) -> Iterator[Completions]:
-    """The updates of an iteration: each inner epoch is a permutation of all rows, cut into batches."""
+    """Yield the updates of an iteration: each inner epoch is a permutation of all rows, cut into batches."""
     rows, size = spec.sampling.rows, spec.run.batches.size(0)
     mask = drawn.mask * table["used"].to_numpy()[:, None]
     advantage = table["advantage"].to_numpy()

@@ -18,7 +18,7 @@ class Addition:
 
     def __post_init__(self) -> None:
         if not 1 <= self.digits <= 3:
-            raise ValueError(f"addition.digits is {self.digits}; 1 to 3 are allowed, as 4 would give 100,000,000 prompts")
+            raise ValueError(f"addition.digits is {self.digits}; 1 to 3 are allowed, because 4 would give 100,000,000 prompts")
         check_share("addition", self.held_out_share)
 
 
@@ -32,12 +32,12 @@ def prompts(config: Addition) -> Iterator[Prompt]:
 
 
 def judge(asked: Sequence[Prompt], texts: Sequence[str]) -> list[Verdict]:
-    """Right if the completion is the sum, digit by digit, and nothing else."""
+    """Judge completions. One is right if it is exactly the digits of the sum."""
     return [graded(text == prompt.answer, f"{prompt.text}{text}") for prompt, text in zip(asked, texts, strict=True)]
 
 
 def judge_by_value(asked: Sequence[Prompt], texts: Sequence[str]) -> list[Verdict]:
-    """The second verifier: computes the sum again from the prompt and compares numbers."""
+    """Judge again: compute the sum from the prompt and compare numbers. This is the second verifier."""
     return [graded(_value(text) == _sum(prompt.text)) for prompt, text in zip(asked, texts, strict=True)]
 
 

@@ -1,6 +1,6 @@
-"""Prompts from benchmark items: worked answers by the project's maths grader, and programs by tests in the sandbox.
+"""Prompts from benchmark items. The project's maths grader judges answers, and tests in the sandbox judge programs.
 
-Give suites of training splits: items of a test split would train on what is scored.
+Give suites of training splits. Items of a test split would train on what evaluations score.
 """
 
 import json
@@ -31,7 +31,7 @@ class Benchmark:
     judged_by: Literal["answer", "tests"] = "answer"
     held_out_share: float = 0.1
     limits: Limits = field(default_factory=Limits)
-    """What a program may use, for `tests`."""
+    """What a program may use, if `judged_by` is `tests`."""
 
     def __post_init__(self) -> None:
         if self.judged_by not in ("answer", "tests"):
@@ -48,7 +48,7 @@ def build(out: Writer, config: Benchmark, suite: Artifact) -> None:
 
 
 def prompts(config: Benchmark, items: Sequence[Item]) -> Iterator[Prompt]:
-    """The prompt that evaluations of the task ask, without examples."""
+    """Yield for every item the prompt that evaluations of the task use, without examples."""
     for item in items:
         name = f"{item.task}/{item.item_id}"
         rendered = render(item)
@@ -58,9 +58,9 @@ def prompts(config: Benchmark, items: Sequence[Item]) -> Iterator[Prompt]:
 
 
 def judge(asked: Sequence[Prompt], texts: Sequence[str]) -> list[Verdict]:
-    """The judgement of evaluations. An answer that cannot be read from the text is wrong.
+    """Judge as evaluations do. An answer that cannot be read from the text is wrong.
 
-    Raises: NoSandboxError where the machine cannot confine programs.
+    Raises: NoSandboxError if the machine cannot confine programs.
     """
     if not asked:
         return []

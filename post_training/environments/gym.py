@@ -35,7 +35,7 @@ class Gym:
 
 
 def library() -> ModuleType:
-    """The package. Raises: ImportError saying how to install it."""
+    """Import the package. Raises: ImportError saying how to install it."""
     try:
         return importlib.import_module("reasoning_gym")  # by name, because types are checked without the extra
     except ImportError as error:
@@ -43,7 +43,7 @@ def library() -> ModuleType:
 
 
 def prompts(config: Gym) -> Iterator[Prompt]:
-    """Every question once, with the data set's own answer."""
+    """Write every question once, with the data set's own answer."""
     recipe = {"dataset": config.dataset, "size": config.size, "seed": config.seed, "options": config.options}
     for number, entry in enumerate(_dataset(json.dumps(recipe, sort_keys=True))):
         name = f"{config.dataset}/{config.seed}/{number}"
@@ -52,7 +52,7 @@ def prompts(config: Gym) -> Iterator[Prompt]:
 
 
 def judge(asked: Sequence[Prompt], texts: Sequence[str]) -> list[Verdict]:
-    """The data set's own score of every answer, in [0, 1]; right is the full score."""
+    """Judge by the data set's own score of every answer, in [0, 1]. Only the full score is right."""
     found = []
     for prompt, text in zip(asked, texts, strict=True):
         task = json.loads(prompt.task)
@@ -64,7 +64,7 @@ def judge(asked: Sequence[Prompt], texts: Sequence[str]) -> list[Verdict]:
 
 @lru_cache(maxsize=8)
 def _dataset(recipe: str) -> Any:
-    """The data set of a recipe in JSON. It is cached, because a verifier asks for it at every completion."""
+    """Open the data set of a recipe in JSON. It is cached, because a verifier needs it at every completion."""
     wanted = json.loads(recipe)
     return library().create_dataset(wanted["dataset"], size=wanted["size"], seed=wanted["seed"], **wanted["options"])
 

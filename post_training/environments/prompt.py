@@ -7,18 +7,18 @@ from typing import Literal
 
 type Split = Literal["train", "held_out"]
 type Outcome = Literal["right", "wrong", "failed"]
-"""`failed`: the verifier gave no verdict, so the completion has no reward and trains nothing."""
+"""`failed`: the verifier gave no verdict, so the completion has no reward and is not trained on."""
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """What a completion is asked for. `task` holds whatever the verifier needs, as JSON text."""
+    """A prompt. `task` is JSON text with what the verifier needs."""
 
     prompt_id: str
     split: Split
     text: str
     answer: str
-    """A right completion, where one is known; else empty."""
+    """A right completion; empty if none is known."""
     task: str = ""
 
 
@@ -42,22 +42,22 @@ class Verdict:
 
     @property
     def reward(self) -> float | None:
-        """None for a failed verdict."""
+        """The sum of the components; None for a failed verdict."""
         return None if self.outcome == "failed" else sum(self.components.values())
 
 
 def graded(right: bool, detail: str = "") -> Verdict:
-    """The verdict of an exact verifier: the reward 1 or 0."""
+    """Return the verdict of an exact verifier: the reward 1 or 0."""
     return Verdict("right" if right else "wrong", {"right": float(right)}, detail)
 
 
 def split_of(prompt_id: str, held_out_share: float) -> Split:
-    """The split of a prompt by the hash of its id: more prompts never move one from one split to the other."""
+    """Return the split of a prompt, by the hash of its id. So additional prompts never move a prompt to the other split."""
     place = int.from_bytes(hashlib.blake2b(prompt_id.encode(), digest_size=8).digest()) / 2**64
     return "held_out" if place < held_out_share else "train"
 
 
 def check_share(where: str, share: float) -> None:
-    """Raises: ValueError unless the share of held-out prompts is inside (0, 1)."""
+    """Check the share of held-out prompts. Raises: ValueError if it is not inside (0, 1)."""
     if not 0 < share < 1:
         raise ValueError(f"{where}.held_out_share is {share}; it must be inside (0, 1)")

@@ -43,9 +43,9 @@ def write_prompts(out: Writer, prompts: Iterable[Prompt]) -> None:
 
 
 def read_prompts(environment: Artifact, split: Split) -> list[Prompt]:
-    """The prompts of one split, sorted by id. Raises: ValueError for an artifact of another kind."""
+    """Read the prompts of one split, sorted by id. Raises: ValueError for an artifact of another kind."""
     facts = environment.manifest.extra.get("environment")
     if facts is None or facts.get("format") != FORMAT:
-        raise ValueError(f"{environment.name} is no environment of format {FORMAT}; it was made by {environment.spec.stage}")
+        raise ValueError(f"{environment.name} has no prompts of format {FORMAT}; it was made by {environment.spec.stage}")
     table = pl.read_parquet(environment.file(PROMPTS_FILE)).filter(pl.col("split") == split)
     return [Prompt(**row) for row in table.iter_rows(named=True)]

@@ -1,4 +1,4 @@
-"""The table of verifiers by stage, and the one way to call them: an error is a failed verdict and never a reward of 0."""
+"""The table of verifiers by stage, and the function that calls them: an error is a failed verdict, never a reward of 0."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -21,11 +21,11 @@ VERIFIERS: Mapping[str, Verifier] = MappingProxyType(
     }
 )
 SECOND_VERIFIERS: Mapping[str, Verifier] = MappingProxyType({arithmetic.ADDITION.name: arithmetic.judge_by_value})
-"""A verifier of another kind, which judges a sample again."""
+"""A verifier of another kind, which judges a sample of completions again."""
 
 
 def verifier_of(environment: Artifact) -> Verifier:
-    """The verifier of an environment. Raises: ValueError naming the stages that have one."""
+    """Return the verifier of an environment. Raises: ValueError naming the stages that have one."""
     stage = environment.spec.stage
     if stage not in VERIFIERS:
         raise ValueError(
@@ -35,7 +35,7 @@ def verifier_of(environment: Artifact) -> Verifier:
 
 
 def verify(judge: Verifier, asked: Sequence[Prompt], texts: Sequence[str]) -> list[Verdict]:
-    """Judge all completions. If the verifier raises, each is judged alone, so one bad completion costs only itself.
+    """Judge all completions. If the verifier raises, each is judged alone, so one bad completion fails only itself.
 
     Raises: NoSandboxError, because then no completion can be judged.
     """
