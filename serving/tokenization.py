@@ -50,8 +50,8 @@ WORDS_REMEMBERED = 1_000
 def limit_memory(tokenizer: Tokenizer) -> None:
     """Let the tokenizer remember the tokens of at most `WORDS_REMEMBERED` words, for a process that runs for weeks.
 
-    BPE and Unigram remember 10,000 by default. Without a pre-tokenizer a whole prompt is one word: 27 MiB of prompts of 128
-    bytes, which looked like a leak of 2.4 KiB a request (docs/log.md, 2026-11-25). Other models remember none.
+    BPE and Unigram remember 10,000 by default. Without a pre-tokenizer a whole prompt is one word. Prompts of 128 bytes then
+    took 27 MiB, which looked like a leak of 2.4 KiB a request (docs/log.md, 2026-11-25). Other models remember none.
     """
     resize = getattr(tokenizer.model, "_resize_cache", None)
     if resize is not None:

@@ -37,8 +37,8 @@ class ItemRequest:
     path: str
     body: dict[str, Any]
     once: bool = False
-    """`item` is the id of this very request, sent as `Idempotency-Key`: a broker answers it once, and gives that answer again
-    whenever it is asked, whatever the weights are then. For sampled answers."""
+    """Whether `item` is sent as `Idempotency-Key`. A broker then answers the request once, and repeats that answer whenever the
+    request is sent again, with any weights. For sampled answers."""
 
     @property
     def digest(self) -> str:
@@ -64,11 +64,11 @@ class Recorded:
 
 @dataclass
 class Record:
-    """A file of answers, one a line, each on disk before the next request; an incomplete last line is removed."""
+    """A file of answers, one on each line, each on disk before the next request. An incomplete last line is removed."""
 
     path: Path
     one_version: bool = True
-    """Refuse an answer of another version of its model than the answers before. False for rollouts while weights change."""
+    """Refuse an answer if its model's version differs from that of earlier answers. False for rollouts while weights change."""
     answers: dict[str, Recorded] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     """Version of each model that answered, by its name."""
@@ -85,7 +85,7 @@ class Record:
         for line in kept.splitlines():
             row = json.loads(line)
             if row["item"] in self.answers:
-                raise ValueError(f"{self.path} holds item {row['item']!r} twice; one answer an item is allowed")
+                raise ValueError(f"{self.path} has item {row['item']!r} twice; one answer for each item is allowed")
             self.answers[row["item"]] = Recorded(row["digest"], row["status"], row["answer"])
             self._check_version(row["item"], self.answers[row["item"]])
 
@@ -95,8 +95,8 @@ class Record:
             name, version = recorded.model
             if self.versions.setdefault(name, version) != version and self.one_version:
                 raise ValueError(
-                    f"{self.path} holds answers of {name!r} in version {self.versions[name]}, and item {item!r} is from "
-                    f"version {version}; a record holds one version: use a new file"
+                    f"{self.path} has answers of {name!r} in version {self.versions[name]}, and item {item!r} is from "
+                    f"version {version}; a record may have one version: use a new file"
                 )
 
     def add(self, item: str, recorded: Recorded) -> None:
@@ -122,9 +122,9 @@ def ask_all(
 ) -> dict[str, Recorded]:
     """Send the requests that the record lacks, and return all answers by item.
 
-    A server that is away is tried again for `patience` seconds. Raises: ValueError for an item that occurs twice, a request
-    that differs from the recorded one, or an answer from another version of the model; RuntimeError when the patience ends, the
-    key is refused, or the URL does not serve OpenAI's API.
+    A server that does not answer is tried again for `patience` seconds. Raises: ValueError for an item that occurs twice, a
+    request that differs from the recorded one, or an answer from another version of the model; RuntimeError when the patience
+    ends, the key is refused, or the URL does not serve OpenAI's API.
     """
     item_requests = list(item_requests)
     items = [one.item for one in item_requests]

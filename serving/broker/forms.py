@@ -1,4 +1,4 @@
-"""The bodies of workers' messages to a broker, and the keys that tell clients' requests apart."""
+"""The bodies of workers' messages to a broker, and the keys that distinguish clients' requests."""
 
 import hashlib
 import json
@@ -15,7 +15,7 @@ NAMED = "named "
 MOST_LEASES = 256
 MOST_MODELS = 256
 MOST_ANSWER_BYTES = 256 << 20
-"""Answers with log-probabilities are long: about 50 MB for 256 prompts of 2,048 tokens with one a token."""
+"""Answers with log-probabilities are long: about 50 MB for 256 prompts of 2,048 tokens with one for each token."""
 
 
 class LeaseForm(Strict):
@@ -65,8 +65,8 @@ def digest_of(path: str, document: dict[str, Any]) -> str:
 def key_of(method: str, path: str, document: dict[str, Any], named: str | None = None) -> str:
     """Key of a request: equal for requests that must have equal answers, or that the client gave one name.
 
-    A sampled request gets a new key every time, seeded or not: a rollout that is asked again is computed again, unless its
-    client names it. So does a request that names no model, because the next worker may serve another model.
+    A sampled request without a name gets a new key every time, with or without a seed. So a rollout that is requested again is
+    computed again. A request that names no model gets a new key too, because the next worker may serve another model.
     """
     if named is not None:
         return NAMED + named

@@ -58,7 +58,7 @@ class Wanted:
 
     @property
     def named(self) -> bool:
-        """Whether the client named the request, so that its first answer stands."""
+        """Whether the client named the request, so that its first answer stays valid."""
         return self.key.startswith(NAMED)
 
 
@@ -97,10 +97,10 @@ class WorkQueue:
         self.db.close()
 
     def put(self, wanted: Wanted, now: float) -> Answer | None:
-        """Write a request down, unless it is already there; its answer where it has one.
+        """Record a request if it is new; return its answer if it has one.
 
-        A request whose recorded answer is a failure of ours (5xx) waits again. So does one whose answer is of another version
-        of its model, unless the client named the request: a named request is answered once.
+        A request whose recorded answer is a failure of ours (5xx) waits again. A request that the client did not name also
+        waits again if its answer is of another version of its model. A named request is answered once.
         Raises: FullError, OtherRequestError.
         """
         known = f"SELECT state, status, answer, digest, version IS {CURRENT} FROM requests WHERE key = ?"
@@ -110,7 +110,7 @@ class WorkQueue:
             if row_on_record is None:
                 (open_now,) = self.db.execute("SELECT count(*) FROM requests WHERE state != 'done'").fetchone()
                 if open_now >= self.limits.max_open:
-                    raise FullError(f"{open_now} requests are open; at most {self.limits.max_open} may be")
+                    raise FullError(f"{open_now} requests are open; at most {self.limits.max_open} are allowed")
                 row = (*vars(wanted).values(), now)
                 names = f"{', '.join(vars(wanted))}, put_at, state"
                 self.db.execute(f"INSERT INTO requests ({names}) VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting')", row)

@@ -31,7 +31,7 @@ log = logging.getLogger("serving.broker.worker")
 POLL_SECONDS = 5.0
 PAUSE_SECONDS = 0.5
 LAST_WORDS_SECONDS = 60.0
-"""Seconds that a stopping worker tries to send its answers to a broker that is away."""
+"""Seconds that a stopping worker tries to send its answers to a broker that does not answer."""
 
 
 @dataclass
@@ -47,8 +47,8 @@ class Worker:
     model_version: str | None = None
     """The model's version, for a server that does not report one."""
     own_server: bool = False
-    """The server runs in this process. It answers every request that it fails on. So a broken connection means that the server
-    was closing and had not read the request."""
+    """The server runs in this process. It sends an answer even if it fails on a request. So a broken connection means that the
+    server was closing and had not read the request."""
     request_seconds: float = 1800.0
     stopping: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
@@ -68,7 +68,7 @@ class Worker:
         self._leave()
 
     def _leave(self) -> None:
-        """Sign off, so that another version may use the name at once; a broker that is away notices by timeout."""
+        """Sign off, so that another version may use the name at once. A broker that cannot be reached notices by timeout."""
         try:
             self._to_broker("leave", {"worker": self.name})
         except requests.RequestException as fault:
@@ -143,7 +143,7 @@ class Worker:
                 self.held.discard(request["lease"])
 
     def _ask(self, request: dict[str, Any]) -> requests.Response | None:
-        """The server's answer; None if the failure is not the request's, and then the lease is returned."""
+        """The server's answer; None if the request is not the cause of a failure. Then the lease is returned."""
         headers = {"content-type": "application/json", **_bearer(self.server_key)}
         where, body = self.server + request["path"], request["body"].encode()
         try:
@@ -173,7 +173,7 @@ class Worker:
         return not self.own_server or b'"scheduler_fault"' in response.content or self._models() is not None
 
     def _insist(self, path: str, body: dict[str, Any] | bytes, query: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Send to the broker, and retry while it is away, so that no answer is lost. Raises: when the broker refuses."""
+        """Send to the broker, and retry while it does not answer, so that no answer is lost. Raises: if the broker refuses."""
         last = LAST_WORDS_SECONDS / PAUSE_SECONDS
         while True:
             try:

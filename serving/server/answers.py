@@ -74,7 +74,7 @@ class Choice:
         return choice
 
     def _sampling(self, drawn: Sequence[TokenScore]) -> dict[str, Any]:
-        """How the tokens were drawn: arrays with one entry a generated token."""
+        """How the tokens were drawn: arrays with one entry for each generated token."""
         distributions = [score.drawn for score in drawn if score.drawn is not None]
         found = {
             "seed": self.ask.seed,

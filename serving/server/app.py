@@ -37,7 +37,7 @@ PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 @dataclass
 class Server:
-    """State that the handlers share. `reloading` is None where weights stay as they are."""
+    """State that the handlers share. `reloading` is None if weights cannot be replaced."""
 
     served: LoadedModel
     scheduler: Scheduler
@@ -86,14 +86,16 @@ class Server:
         size = self.served.config.vocab_size
         wrong = [token for token in form.tokens if not 0 <= token < size]
         if wrong:
-            raise RequestError(400, f"tokens holds {wrong[0]}; 0 to {size - 1} are allowed", "tokens")
+            raise RequestError(400, f"tokens has {wrong[0]}; 0 to {size - 1} are allowed", "tokens")
         return JSONResponse({"prompt": self.served.tokenizer.decode(form.tokens, skip_special_tokens=False)})
 
     async def weights(self, request: Request) -> Response:
         """Replace the weights; answers when the new ones are in use."""
         if self.reloading is None:
             raise RequestError(
-                403, "this server replaces no weights: it has an API key and no admin key (--admin-key-file)", code="not_admin"
+                403,
+                "this server cannot replace weights: it has an API key and no admin key (--admin-key-file)",
+                code="not_admin",
             )
         self.reloading.check(request)
         body = await read_body(request)
@@ -174,8 +176,8 @@ def build_app(
 ) -> Starlette:
     """Build the server as an ASGI application; the scheduler's thread lives as long as the application.
 
-    `on_fault` is called in that thread when the scheduler fails; the server answers nothing after that. `reloading`: how
-    weights are replaced; without it they are not.
+    `on_fault` is called in that thread when the scheduler fails. After that the server answers no request. `reloading`: how
+    weights are replaced; None: never.
     """
     limit_memory(served.tokenizer)
     metrics = Metrics()

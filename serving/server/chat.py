@@ -38,7 +38,7 @@ class ChatTemplate:
         for index, message in enumerate(messages):
             for special in specials:
                 if special in message.content or special in message.role:
-                    raise RequestError(400, f"messages.{index} holds {special!r}; no special token is allowed", "messages")
+                    raise RequestError(400, f"messages.{index} has {special!r}; no special token is allowed", "messages")
         names = {"bos_token": self.bos_token, "eos_token": self.eos_token, "add_generation_prompt": True}
         given = names | {"messages": [message.model_dump() for message in messages]}
         try:

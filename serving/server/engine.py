@@ -2,7 +2,7 @@
 
 A lane is a cache of fixed length with a fixed number of rows. A request uses the shortest lane that it fits into. Every step
 has one of a few shapes (P prompt tokens of one row, or one token of all rows of a lane), so few programs are compiled. A
-request meets the same shapes whatever else is served, so its numbers do not depend on other requests or on cached blocks.
+request is computed in the same shapes beside any other requests, so its numbers do not depend on them or on cached blocks.
 
 Shapes as in `trainer.model.protocol`; P is `block_tokens`.
 """
@@ -86,7 +86,7 @@ class Engine:
         self.cache_bytes = free_bytes() // 2 if chosen is None else chosen
 
     def replace(self, model: Decoder, weights: WeightsVersion) -> None:
-        """Use other weights of the same shapes, between sequences. Cached prompt blocks are of the old ones and are dropped."""
+        """Use other weights of the same shapes, between sequences. Cached prompt blocks of the old weights are dropped."""
         self.model, self.weights = model, weights
         self.prefix = PrefixCache(self.settings.prefix_bytes)
 

@@ -73,7 +73,7 @@ def _ask(
 
 
 def _grammar(request: Sampled, served: LoadedModel) -> Grammar | None:
-    """The grammar of `response_format`; None where any text is allowed. Raises: RequestError, 400."""
+    """The grammar of `response_format`; None if any text is allowed. Raises: RequestError, 400."""
     form = request.response_format
     if (form.json_schema is not None if form is not None else False) != (form is not None and form.type == "json_schema"):
         raise RequestError(
@@ -104,7 +104,7 @@ def _tokens(prompt: str | tuple[int, ...], index: int, add_start: bool, served: 
 def _check_tokens(what: str, tokens: tuple[int, ...], field: str, served: LoadedModel) -> None:
     for token in tokens:
         if not 0 <= token < served.config.vocab_size:
-            raise RequestError(400, f"{what} holds token id {token}; 0 to {served.config.vocab_size - 1} are allowed", field)
+            raise RequestError(400, f"{what} has token id {token}; 0 to {served.config.vocab_size - 1} are allowed", field)
 
 
 def _check_length(what: str, tokens: tuple[int, ...], max_tokens: int, field: str, served: LoadedModel) -> None:

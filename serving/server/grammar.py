@@ -18,7 +18,7 @@ ANY_OBJECT = {"type": "object"}
 
 @dataclass(frozen=True)
 class Grammar:
-    """A schema for one tokenizer. `end_token` ends an answer, and is allowed where the JSON is complete."""
+    """A schema for one tokenizer. `end_token` ends an answer, and is allowed as soon as the JSON is complete."""
 
     tokenizer: llguidance.LLTokenizer
     source: str

@@ -27,7 +27,7 @@ def _text(value: object) -> str:
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise ValueError("only complete Unicode characters are allowed, no half of a surrogate pair") from error
+        raise ValueError("only complete Unicode characters are allowed, not half of a surrogate pair") from error
     return value
 
 
@@ -117,13 +117,13 @@ class Sampled(Strict):
     stop_token_ids: Annotated[tuple[int, ...], BeforeValidator(_stop_tokens)] = ()
     """Tokens that end an answer, in addition to the model's own."""
     ignore_eos: bool = False
-    """The model's own end tokens end no answer."""
+    """Whether an answer continues after the model's own end tokens."""
     logprobs_mode: Literal["raw_logprobs", "processed_logprobs"] = "raw_logprobs"
     """Whether `logprobs` are the model's own or those of the sampling distribution (in vLLM an option of the server)."""
     return_token_ids: bool = False
     """Choices get `prompt_token_ids` and `token_ids`."""
     return_sampling: bool = False
-    """Choices get `sampling`, an object of arrays with one entry a generated token."""
+    """Choices get `sampling`, an object of arrays with one entry for each generated token."""
     return_kept_token_ids: bool = False
     """`sampling` lists the tokens that a cut kept."""
     stream: bool = False

@@ -103,7 +103,7 @@ def sampling_distribution(
     whole = weights.sum()
     kept = candidates[weights[candidates] > 0]
     if not len(kept):
-        raise ValueError(f"of {len(log_probs)} tokens none may follow: all permitted ones have probability 0")
+        raise ValueError(f"none of {len(log_probs)} tokens may follow: all permitted ones have probability 0")
     if sampling.min_p > 0:
         kept = kept[weights[kept] >= sampling.min_p * weights[kept].max()]
     if sampling.top_k > 0 or sampling.top_p < 1:

@@ -1,6 +1,6 @@
 """Continuous batching: one thread advances all sequences step by step and admits new ones between steps.
 
-Other weights come in between sequences: from the call of `swap` on only requests that have begun get rows, until none is left.
+Weights are replaced between sequences: after `swap` is called, only begun requests get rows, until all of them have ended.
 
 In a step, waiting sequences get free rows of their lane. Each sequence that is still in its prompt computes one block (cached
 blocks are free). Then each lane decodes one token for all its rows at once.
@@ -34,7 +34,7 @@ NO_NUMBERS = "the model's log-probabilities are not numbers"
 
 
 class QueueFullError(RuntimeError):
-    """As many sequences wait as the server may hold."""
+    """As many sequences wait as the server allows."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Scheduler:
                 self.engine.reserve(lane)
             if len(self.waiting) + len(sequences) > self.max_waiting:
                 raise QueueFullError(
-                    f"{len(self.waiting)} sequences wait and {len(sequences)} came; at most {self.max_waiting} may"
+                    f"{len(self.waiting)} sequences wait and {len(sequences)} were added; at most {self.max_waiting} may wait"
                 )
             self.waiting.extend(sequences)
             self.changed.notify()

@@ -38,7 +38,7 @@ class Reported:
 
 @dataclass(frozen=True)
 class GenerationRequest:
-    """One prompt and the options of one answer. `top`: alternatives a position; None for no log-probabilities."""
+    """One prompt and the options of one answer. `top`: alternatives at each position; None: no log-probabilities."""
 
     prompt: tuple[int, ...]
     max_tokens: int

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 HALF_CHARACTER = "\N{REPLACEMENT CHARACTER}"
 MOST_BEFORE = 8
-"""Tokens at a prompt's end that surely hold a complete character: twice the bytes of a character."""
+"""Tokens at a prompt's end that certainly contain a complete character: twice the bytes of a character."""
 
 
 @dataclass
@@ -37,12 +37,12 @@ class TextStream:
         return "" if text.endswith(HALF_CHARACTER) else self._give(text)
 
     def flush(self) -> str:
-        """Return the rest, with U+FFFD for bytes that are no character."""
+        """Return the rest, with U+FFFD for bytes that are not a character."""
         return self._give(text_behind(self.tokenizer, self.before, self.pending))
 
     def _give(self, text: str) -> str:
         if text and not is_byte_level(self.tokenizer):
-            self.before = tuple(self.pending)  # complete characters; a token without text starts none
+            self.before = tuple(self.pending)  # complete characters; a token without text does not start one
         self.pending.clear()
         return text
 

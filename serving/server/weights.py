@@ -1,7 +1,7 @@
 """`POST /v1/weights`: replace the weights of a running server by those of another checkpoint of the same model.
 
-The folder is opened as at a start. Requests that have begun finish with the old weights; the others wait for the new ones. So
-no answer mixes two versions.
+The folder is opened as at the start of a server. Requests that have begun finish with the old weights. The others wait for the
+new ones. So no answer mixes two versions.
 """
 
 import asyncio
@@ -44,13 +44,13 @@ class Reloading:
     open: Callable[[Path], LoadedModel]
     """Opens a folder as the server's own was opened. Raises: ValueError, GateError, OSError."""
     key: str | None = None
-    """Key that the header `x-admin-key` must bring. None: clients of this machine need no key."""
+    """Key that the header `x-admin-key` must have. None: clients of this machine need no key."""
     one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def check(self, request: Request) -> None:
         """Check that the sender may replace weights. Raises: RequestError, 403.
 
-        The content type keeps out pages in a browser on this machine: they may not send it to another origin unasked.
+        The content type stops web pages in a browser on this machine: it is not sent to another origin without asking.
         """
         if request.headers.get("content-type") != "application/json":
             raise RequestError(415, "the content type must be application/json")
@@ -61,7 +61,7 @@ class Reloading:
             raise RequestError(403, f"weights may not be replaced by this sender; {needed}", code="not_admin")
 
     async def replace(self, body: bytes, current: LoadedModel, scheduler: Scheduler) -> tuple[LoadedModel, dict[str, Any]]:
-        """Put other weights in; returns the model with them, and the answer.
+        """Replace the weights; returns the model with them, and the answer.
 
         Raises: RequestError naming why they do not fit: 400, 409 for another digest, 503 if the scheduler has stopped.
         """

@@ -54,7 +54,7 @@ class Workers(RuleBasedStateMachine):
     def put(self, key: str) -> None:
         full = key not in self.put_keys and len(self.put_keys) - len(self.first) >= LIMITS.max_open
         if full:
-            with pytest.raises(FullError, match="6 requests are open; at most 6 may be"):
+            with pytest.raises(FullError, match="6 requests are open; at most 6 are allowed"):
                 self.queue.put(wanted(key), self.now)
             return
         known, named = self.first.get(key), key.startswith(NAMED)

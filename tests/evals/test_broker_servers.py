@@ -168,6 +168,6 @@ def test_a_retrained_model_of_the_same_name_gives_its_own_answers(tmp_path: Path
         assert second.headers["x-broker-recorded"] == "false"
         assert second.json()["system_fingerprint"] != first["system_fingerprint"]
         assert second.json()["choices"][0]["logprobs"] != first["choices"][0]["logprobs"]
-        with pytest.raises(ValueError, match=r"'other' is from version .*; a record holds one version: use a new file"):
+        with pytest.raises(ValueError, match=r"'other' is from version .*; a record may have one version: use a new file"):
             ask_all(url, [one, other], record)
         assert ask_all(url, [one, other], Record(tmp_path / "new.jsonl"))["one"].answer == second.json()

@@ -179,7 +179,7 @@ def test_the_samples_of_a_prompt_compute_it_once(lonely) -> None:
 def test_more_than_may_wait_are_refused_together_and_a_stopped_scheduler_says_so() -> None:
     with scheduling(max_waiting=2) as scheduler:
         ask = GenerationRequest(SHARED, 1, GREEDY, seed=0)
-        with pytest.raises(QueueFullError, match="0 sequences wait and 3 came; at most 2 may"):
+        with pytest.raises(QueueFullError, match="0 sequences wait and 3 were added; at most 2 may wait"):
             scheduler.submit([ask] * 3, lambda _: print)
         assert len(answers(scheduler, [ask] * 2)) == 2
     with pytest.raises(StoppedError, match="the scheduler does not run: it was stopped"):

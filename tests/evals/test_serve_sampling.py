@@ -125,7 +125,7 @@ def test_stop_tokens_end_an_answer_and_the_models_own_may_be_ignored(client) -> 
 
 def test_what_cannot_be_sampled_is_refused(client) -> None:
     for fields, message in (
-        ({"stop_token_ids": [257]}, "stop_token_ids holds token id 257; 0 to 256 are allowed"),
+        ({"stop_token_ids": [257]}, "stop_token_ids has token id 257; 0 to 256 are allowed"),
         ({"return_kept_token_ids": True}, "return_kept_token_ids is true; it is allowed with return_sampling: true only"),
         ({"n": 128, "prompt": [[1]] * 9}, "n is 128 for 9 prompts; at most 1024 answers are allowed"),
         ({"top_k": -2}, "top_k is -2; Input should be greater than or equal to -1"),
