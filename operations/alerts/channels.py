@@ -16,7 +16,7 @@ LABEL = "marin-incident"
 
 
 class NotTakenError(OSError):
-    """The other side did not take a message."""
+    """The other side did not accept a message."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Webhook:
     def send(self, message: Message) -> None:
         text = f"{message.title}\n{message.text}"
         body = {"text": text[:SLACK_CHARACTERS]}
-        if self.shape == "discord":  # no text of a log may ping everybody
+        if self.shape == "discord":  # a text of a log must not notify everybody
             body = {"content": text[:DISCORD_CHARACTERS], "allowed_mentions": {"parse": []}}
         _checked("the webhook", requests.post, self.url, json=body)
 
@@ -69,7 +69,7 @@ class Email:
 
 @dataclass(frozen=True)
 class GitHubIssues:
-    """One issue an incident: opened, and closed when it recovers.
+    """One issue for each incident. It is closed when the incident closes.
 
     The issue's body names the incident, so a repeated message finds it. A person closes the issue of a digest.
     """
@@ -114,7 +114,7 @@ class GitHubIssues:
 
 
 def _checked(what: str, call: Any, *arguments: Any, **options: Any) -> requests.Response:
-    """Return the answer. Raises: NotTakenError without the address, which may hold a secret."""
+    """Return the answer. Raises: NotTakenError without the address, which may contain a secret."""
     try:
         answer = call(*arguments, timeout=SECONDS, **options)
     except requests.RequestException as error:

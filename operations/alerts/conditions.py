@@ -54,7 +54,7 @@ def campaign_findings(campaign: str, runs: Sequence[CampaignRun]) -> Iterator[Fi
 
 
 def gate_findings(ledger: Ledger) -> Iterator[Finding]:
-    """Bytes that the gate holds back because a blocking check failed or a person quarantined them."""
+    """Artifacts that the gate refuses because a blocking check failed or a person quarantined them."""
     verdicts = ledger.tables["verdicts"].sort("number")
     last = verdicts.unique(["store", "name", "data_version", "verdict"], keep="last").filter("standing")
     for row in last.filter(pl.col("kind").is_in(["failed", "quarantined"])).sort("number").iter_rows(named=True):
@@ -64,7 +64,7 @@ def gate_findings(ledger: Ledger) -> Iterator[Finding]:
 
 
 def waiver_findings(ledger: Ledger, today: datetime.date) -> Iterator[Finding]:
-    """Waivers that have expired and still stand for a problem that nobody has mended."""
+    """Waivers that have expired while their problem still exists."""
     rows = ledger.tables["waivers"].filter((pl.col("refused") == "") & (pl.col("expires") < today.isoformat()))
     for row in rows.sort("address").iter_rows(named=True):
         evidence = {"why it was given": f"{row['who']}: {row['why']}"}

@@ -1,8 +1,8 @@
 """Incidents: a finding that lasts is one incident, from the first time it is seen until it is gone.
 
-    .operations/alerts/incidents.json      open incidents, those closed within KEPT_DAYS, and what waits for a channel
+    .operations/alerts/incidents.json      open incidents, those closed within KEPT_DAYS, and messages that wait for a channel
 
-An incident is known by its kind and subject, so a finding that is seen every ten minutes gives one message.
+Kind and subject identify an incident, so a finding that is seen every ten minutes gives one message.
 """
 
 import datetime
@@ -73,7 +73,7 @@ class Change:
 class State:
     """All that alerts remember, in one file, so that no change is lost between two writes.
 
-    `waiting`: what each channel has not taken yet, oldest first. `sent`: when each channel got its last messages.
+    `waiting`: changes that each channel has not accepted yet, oldest first. `sent`: when each channel got its last messages.
     """
 
     incidents: Mapping[str, Incident] = field(default_factory=dict)
@@ -98,7 +98,7 @@ def save_state(store: Store, state: State) -> None:
 
 
 def changes(known: Mapping[str, Incident], findings: Sequence[Finding], now: datetime.datetime) -> list[Change]:
-    """Return what opens and what closes: findings that are new, and open incidents whose finding is gone."""
+    """Return new findings, which open incidents, and open incidents without a finding, which close."""
     when = now.isoformat(timespec="seconds")
     present = {finding.incident: finding for finding in findings}
     still = {name for name, incident in known.items() if not incident.closed}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from operations.alerts.incidents import Change
 
 MAX_AN_HOUR = 10
-"""Messages to one channel in an hour, the digest of the others included."""
+"""Messages to one channel in an hour, including the digest."""
 MAX_EVIDENCE = 1_500
 """Characters of a piece of evidence in a message; the end is kept, because errors are there."""
 LISTED = 20

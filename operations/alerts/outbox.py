@@ -1,6 +1,7 @@
-"""The outbox: a change waits for each channel until the channel has taken it, so a dead channel loses none.
+"""The outbox: a change waits for each channel until the channel has accepted it, so an unreachable channel loses none.
 
-What waits is in the same file as the incidents. A process that is killed after a message was sent sends that message again.
+The waiting changes are in the same file as the incidents. If a process is killed after it has sent a message, the next one
+sends that message again.
 """
 
 import datetime
@@ -22,11 +23,11 @@ class Channel(Protocol):
     """Where messages go."""
 
     def send(self, message: Message) -> None:
-        """Send a message. Raises: OSError if the other side did not take it."""
+        """Send a message. Raises: OSError if the other side did not accept it."""
 
 
 def tell(store: Store, channels: Mapping[str, Channel], findings: Sequence[Finding], now: datetime.datetime) -> dict[str, str]:
-    """Bring incidents up to date with what is broken now, and deliver. Returns channel -> why it took nothing more."""
+    """Bring incidents up to date with what is broken now, and deliver. Returns channel -> why it accepted no more."""
     state = read_state(store)
     changed = changes(state.incidents, findings, now)
     if changed:
@@ -37,12 +38,12 @@ def tell(store: Store, channels: Mapping[str, Channel], findings: Sequence[Findi
         state, why = _deliver(store, state, name, channel, now)
         if why:
             failed[name] = why
-            log.warning("alerts: channel %s took no message (%s); what waits is sent the next time", name, why)
+            log.warning("alerts: channel %s accepted no message (%s); waiting messages are sent the next time", name, why)
     return failed
 
 
 def _deliver(store: Store, state: State, name: str, channel: Channel, now: datetime.datetime) -> tuple[State, str]:
-    """Send what waits for a channel, oldest first. Returns the state afterwards, and why the rest still waits, if it does."""
+    """Send the changes that wait for a channel, oldest first. Returns the state afterwards, and why some still wait, if any."""
     waiting, sent = state.waiting.get(name, ()), state.sent.get(name, ())
     for message in limited([message_of(change) for change in waiting], sent, now):
         try:

@@ -1,7 +1,7 @@
-"""Attempts of jobs and stages, from their summaries on the store; kept as Parquet, and only new ones are read.
+"""Attempts of jobs and stages, from their summaries on the store. They are kept as Parquet, and only new ones are read.
 
-Summaries lie in folders by the day they started. Folders of days that are settled are not listed again, and an attempt without
-an end is read again until it has one.
+Summaries are in folders by the day of their start. Folders of settled days are not listed again. An attempt without an end is
+read again until it has one.
 """
 
 import datetime
@@ -21,11 +21,11 @@ FILE = f"{FOLDER}/launches.parquet"
 SETTLED_DAYS = 2
 """Days after which no new summary appears in a day's folder: a summary is written when its attempt starts."""
 POD = "pod "
-"""Begins the place of an attempt that is one pod of several (`resources/pod_watch.py`)."""
+"""Start of `place` for an attempt that is one pod of several (`resources/pod_watch.py`)."""
 
 
 def update_launches(store: Store, today: datetime.date) -> tuple[pl.DataFrame, dict[str, str]]:
-    """Return a row an attempt, and address -> reason of each summary that cannot be read."""
+    """Return a row for each attempt, and address -> reason of each summary that cannot be read."""
     saved = _load(store)
     running = set(saved.filter(state="running")["launch"])
     known = set(saved["launch"]) - running
@@ -76,9 +76,9 @@ def rows(summary: StepSummary) -> list[tuple[Any, ...]]:
 
 
 def from_manifests(artifacts: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """Return a row for each artifact whose attempts were not recorded: what its manifest says of its own making.
+    """Return a row for each artifact whose attempts were not recorded, from what its manifest says about its making.
 
-    Of the artifacts of one process (checkpoints of a run) the last has the seconds of all.
+    Of the artifacts of one process (checkpoints of a run), the last has the seconds of all.
     """
     recorded = launches.filter(state="done")["process"].unique().implode()
     lacking = artifacts.filter(~pl.col("process").is_in(recorded))

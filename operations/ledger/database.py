@@ -1,6 +1,6 @@
-"""The SQL door: DuckDB over the ledger's tables, read-only, and views that answer with costs.
+"""SQL over the ledger: its tables in DuckDB, read-only, and views with costs.
 
-A query is one SELECT. It reaches no file, network or setting: external access is off and the configuration is locked.
+A query is one SELECT. It cannot use files, the network or settings: external access is off and the configuration is locked.
 """
 
 from collections.abc import Iterator
@@ -40,12 +40,13 @@ VIEWS = {
         SELECT * FROM verdicts
         QUALIFY row_number() OVER (PARTITION BY store, name, data_version, verdict ORDER BY number DESC) = 1 AND standing""",
 }
-"""`costs`: a row an artifact; the artifacts of one training job share one bill, which the last of them pays. `processes`: all
-attempts of a job. `unfinished`: attempts of which no artifact came. `last_used`: when an artifact was last an input."""
+"""`costs`: a row for each artifact; the artifacts of one training job share one bill, and the last of them pays it.
+`processes`: all attempts of a job. `unfinished`: attempts that made no artifact. `last_used`: when an artifact was last an
+input."""
 
 
 class RefusedQueryError(ValueError):
-    """A query that does something else than read the ledger."""
+    """A query that does more than read the ledger."""
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """The whole ledger of some stores: every table, with costs, as data frames.
 
-It needs the stores alone. What only Dagster's database knows is given by the shell; without it those tables are empty.
+It needs only the stores. The shell adds what only Dagster's database has. Without that database those tables are empty.
 """
 
 import datetime

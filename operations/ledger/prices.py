@@ -1,6 +1,6 @@
 """Prices of hardware and storage, and the dollars of an attempt, in decimal arithmetic.
 
-A price that is not known is None and stays None in every sum that needs it: an unknown cost is never 0.
+An unknown price is None, and every sum that needs it is None: an unknown cost is never 0.
 """
 
 import datetime
@@ -23,7 +23,7 @@ class Price:
     """A price in force from a day until a later price of the same thing.
 
     `what` is the name of hardware (`machine_hour`: the whole slice or node group), `this machine` (`cpu_hour`), or a storage
-    class (`gib_month`). A machine of several hosts is charged by hosts where an attempt is one pod.
+    class (`gib_month`). If an attempt is one pod of a machine of several hosts, it pays for one host.
     """
 
     what: str

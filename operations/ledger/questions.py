@@ -1,4 +1,4 @@
-"""Canned questions: what people ask of a lab, one query each. docs/recipes/ask_the_operations.md shows them."""
+"""Prepared questions: what people ask about a lab, one query each. docs/recipes/ask_the_operations.md shows them."""
 
 from dataclasses import dataclass
 

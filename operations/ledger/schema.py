@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import polars as pl
 
 VERSION = "2"
-"""Raise it when a column is added or its meaning changes: saved tables of another version are made again."""
+"""Raise it if a column is added or its meaning changes: saved tables of another version are made again."""
 MONEY = pl.Decimal(38, 12)
 
 ARTIFACTS = {
@@ -36,10 +36,10 @@ ARTIFACTS = {
     "waivers": pl.Int64,
     "stamp": pl.String,
 }
-"""A row a manifest. `prefix` is the first two parts of the key; `process` is equal for the checkpoints of one training job."""
+"""A row for each manifest. `prefix`: the first two parts of the key. `process`: equal for checkpoints of one training job."""
 
 INPUTS = {"child": pl.String, "input": pl.String, "parent": pl.String, "parent_data_version": pl.String}
-"""A row an input of an artifact; `child` and `parent` are addresses."""
+"""A row for each input of an artifact; `child` and `parent` are addresses."""
 
 CHECKPOINTS = {
     "address": pl.String,
@@ -54,8 +54,8 @@ CHECKPOINTS = {
     "mfu": pl.Float64,
     "num_steps": pl.Int64,
 }
-"""A row a checkpoint. `model_flops` is the tokens seen times FLOPs a token (Levanter's count); `hardware_flops` is that divided
-by the MFU. NULL where they are not recorded."""
+"""A row for each checkpoint. `model_flops` is the tokens seen times FLOPs a token (Levanter's count). `hardware_flops` is
+`model_flops` divided by the MFU. NULL if they are not recorded."""
 
 RESULTS = {
     "address": pl.String,
@@ -70,7 +70,7 @@ RESULTS = {
     "n": pl.Int64,
     "attempted": pl.Int64,
 }
-"""A row a score. `checkpoint` is an address."""
+"""A row for each score. `checkpoint` is an address."""
 
 AUDITS = {"address": pl.String, "checkpoint": pl.String, "verdict": pl.String}
 FORECASTS = {
@@ -92,7 +92,7 @@ FORECAST_VERDICTS = {
     "judged": pl.String,
 }
 SOURCES = {"address": pl.String, "name": pl.String, "revision": pl.String, "licence": pl.String, "domain": pl.String}
-"""A row a raw artifact: the source that it holds."""
+"""A row for each raw artifact: the source that it contains."""
 
 FROM_MANIFESTS: Mapping[str, Mapping[str, type[pl.DataType]]] = {
     "artifacts": ARTIFACTS,
@@ -105,7 +105,7 @@ FROM_MANIFESTS: Mapping[str, Mapping[str, type[pl.DataType]]] = {
     "sources": SOURCES,
 }
 KEYS = {name: "child" if name == "inputs" else "address" for name in FROM_MANIFESTS}
-"""The column that says of which artifact a row is."""
+"""The column that names the artifact of a row."""
 
 LAUNCHES = {
     "launch": pl.String,
@@ -129,7 +129,7 @@ LAUNCHES = {
     "host": pl.String,
     "recorded": pl.String,
 }
-"""A row an attempt. `recorded`: `summary` of the attempt, or `manifest` for work from before summaries were kept."""
+"""A row for each attempt. `recorded`: `summary` of the attempt, or `manifest` for work from before summaries were kept."""
 
 VERDICTS = {
     "number": pl.Int64,
@@ -142,7 +142,7 @@ VERDICTS = {
     "recorded_at": pl.String,
     "standing": pl.Boolean,
 }
-"""A row a record of the verdict log; the last of a (name, data_version, verdict) is in force."""
+"""A row for each record of the verdict log; the last of a (name, data_version, verdict) is in force."""
 
 WAIVERS = {
     "address": pl.String,
@@ -155,10 +155,10 @@ WAIVERS = {
     "created": pl.String,
     "refused": pl.String,
 }
-"""A row a waiver. `refused` says why it does not count; empty if it does until it expires."""
+"""A row for each waiver. `refused` says why it does not count; empty if it does until it expires."""
 
 PROBES = {"probe": pl.String, "at": pl.String, "ok": pl.Boolean, "seconds": pl.Float64, "why": pl.String}
-"""A row a probe of the last `operations.ledger.ledger.PROBE_DAYS` days (`operations.probes`)."""
+"""A row for each probe of the last `operations.ledger.ledger.PROBE_DAYS` days (`operations.probes`)."""
 
 PRICES = {
     "what": pl.String,

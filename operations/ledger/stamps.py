@@ -1,8 +1,8 @@
-"""Find manifests that are new, changed or gone since the last time.
+"""Find manifests that are new, changed or deleted since the last time.
 
 A full listing of a local root opens every folder: 8 s for 100,000 artifacts. `Seen` remembers the time of change of every inner
-folder, so the next listing asks for the times of folders and manifests (`stat`) and opens only folders that changed. A bucket
-lists manifests by pages and needs none of this.
+folder. So the next listing reads the times of folders and manifests (`stat`) and opens only folders that changed. A bucket
+lists manifests by pages and does not need this.
 """
 
 import os
@@ -25,11 +25,11 @@ class Seen:
     manifests: dict[str, str] = field(default_factory=dict)
     """Address of an artifact -> stamp of its manifest."""
     folders: dict[str, int] = field(default_factory=dict)
-    """Folder that holds no manifest -> time of change in ns; NEVER: it must be read again."""
+    """Folder without a manifest -> time of change in ns; NEVER: it must be read again."""
 
 
 def look(store: Store, before: Seen) -> Seen:
-    """Return what is there now. `before` saves the reading of folders that did not change since."""
+    """Return what exists now. Folders that did not change since `before` are not read again."""
     if not store.storage.is_local:
         stamps = store.storage.stamps(MANIFEST_NAME)
         return Seen({address.removesuffix(f"/{MANIFEST_NAME}"): stamp for address, stamp in stamps.items()})

@@ -1,4 +1,4 @@
-"""The tables that come from manifests, kept as Parquet below the store's root and updated by what changed.
+"""The tables that come from manifests. They are kept as Parquet below the store's root, and only what changed is updated.
 
 Manifests are authoritative; the files are a cache and may be deleted at any time.
 """
@@ -33,7 +33,7 @@ type Tables = dict[str, pl.DataFrame]
 def update_tables(store: Store) -> tuple[Tables, dict[str, str]]:
     """Return the tables of the present manifests, and address -> reason of each manifest that cannot be read.
 
-    One bad manifest does not stop the account of the others.
+    A bad manifest does not stop the tables of the others.
     """
     saved, seen, bad = _load(store)
     now = look(store, seen)
@@ -136,7 +136,7 @@ def _read_chunk(store: Store, stamps: Mapping[str, str]) -> tuple[dict[str, byte
 
 
 def _check_integers(rows: Mapping[str, Sequence[tuple[Any, ...]]]) -> None:
-    """Refuse a number that no column holds: one manifest must not stop the account of the others. Raises: ValueError."""
+    """Refuse a number that fits no column, so that one manifest does not stop the tables of the others. Raises: ValueError."""
     for name, of_table in rows.items():
         for value in (value for row in of_table for value in row):
             if isinstance(value, int) and not -(2**63) <= value < 2**63:

@@ -1,6 +1,6 @@
-"""Outcomes of probes: one file a UTC day, which is replaced whole.
+"""Outcomes of probes: one file for each UTC day, which is replaced as a unit.
 
-    .operations/probes/2026-11-25.jsonl      a line an outcome
+    .operations/probes/2026-11-25.jsonl      a line for each outcome
 
 One process writes them (the job `probe_services` runs in one process, one run at a time).
 """
@@ -19,7 +19,7 @@ from lineage.strangers import json_object, naming
 FOLDER = ".operations/probes"
 MAX_WHY = 500
 FAILURES_IN_A_ROW = 3
-"""A probe that failed this often in a row is broken; fewer are the network's noise."""
+"""A probe that failed this often in a row is an incident. Fewer failures are noise of the network."""
 
 type Probe = Callable[[], None]
 """Sends one request. Raises: any exception if the service did not do what it should."""
@@ -38,7 +38,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Health:
-    """Outcomes of one probe over a time. Seconds are those of the outcomes that are ok; None if there is none."""
+    """Outcomes of one probe in a period. Seconds are those of the outcomes that are ok; None if there is none."""
 
     probe: str
     times: int
@@ -56,7 +56,7 @@ class Health:
 
 
 def send(probes: Mapping[str, Probe], now: Callable[[], datetime.datetime]) -> list[Outcome]:
-    """Send every probe once, one after another; an error of one is its outcome."""
+    """Send every probe once, one after another. An error of a probe is its outcome."""
     outcomes = []
     for name, probe in probes.items():
         at, started = _text(now()), time.perf_counter()
@@ -90,7 +90,7 @@ def of_day(store: Store, day: str) -> list[Outcome]:
 
 
 def probe_files(store: Store, oldest: str) -> list[str]:
-    """Return the names of the files from a UTC day on, oldest first. A file of another name is no day's and is left out."""
+    """Return the names of the files from a UTC day on, oldest first. A file with any other name is left out."""
     names = (f"{FOLDER}/{name}" for name in store.storage.records(FOLDER))
     return [name for name in names if name.endswith(".jsonl") and name >= _place(oldest)]
 

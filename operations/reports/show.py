@@ -36,7 +36,7 @@ td.number {{ text-align: right; white-space: nowrap; }}
 
 
 def as_json(week: Week) -> str:
-    """Return the record; dollars are text, so that no digit is lost."""
+    """Return the record as JSON. Dollars are text, so that no digit is lost."""
     return json.dumps(asdict(week), indent=1, ensure_ascii=False, default=str) + "\n"
 
 
@@ -62,7 +62,7 @@ def title_of(week: Week) -> str:
 
 
 def notes(week: Week) -> list[str]:
-    """Return what a reader must know first: the sum, what is not priced, what is missing."""
+    """Return what a reader must know first: the sum, what has no price, what is missing."""
     spent = [row["dollars"] for row in week.sections["spending"]]
     known = sum((cost for cost in spent if cost is not None), Decimal(0))
     unpriced = sum(row["unpriced"] for row in week.sections["spending"])

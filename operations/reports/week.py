@@ -1,7 +1,7 @@
 """The week of the lab as a record: runs, spending, campaigns, forecasts, contamination, storage, waivers, incidents.
 
-A week begins on Monday, 00:00 UTC. Everything but `campaigns` comes from the stores; without Dagster's database that section is
-None, and `only_in_dagster` names it.
+A week begins on Monday, 00:00 UTC. All sections except `campaigns` come from the stores. Without Dagster's database `campaigns`
+is None, and `only_in_dagster` names it.
 """
 
 import datetime

@@ -1,5 +1,5 @@
-"""Scouts: nightly looks for what rots. A scout reads and reports; it edits nothing, and its findings stand until they are gone.
+"""Scouts: nightly checks for what needs maintenance. A scout reads and reports. It changes nothing.
 
-`reports` holds the records, `ledger_scouts` what the ledger shows, `store_scouts` what needs files or a rebuild. What a scout
-finds is a recommendation; what must not wait is an alert (`operations.alerts`).
+`reports` has the records, `ledger_scouts` the scouts that read the ledger, `store_scouts` those that read files or build again.
+A finding is a recommendation. What must not wait is an alert (`operations.alerts`).
 """

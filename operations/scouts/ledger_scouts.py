@@ -1,4 +1,4 @@
-"""Scouts that need the ledger alone (`operations.ledger.schema` has the columns)."""
+"""Scouts that need only the ledger (`operations.ledger.schema` has the columns)."""
 
 import datetime
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from operations.ledger.ledger import Ledger
 from operations.scouts.reports import Finding, Look
 
 IDLE_DAYS = 14
-"""A token cache that nothing read for so long is a finding."""
+"""Days after which a token cache that nothing read is a finding."""
 EARLIER_ATTEMPTS = 5
 """Fewer earlier attempts give no median to compare with."""
 SLOWER, LEAST_SECONDS = 2.0, 10.0
@@ -36,7 +36,7 @@ def unread_caches(ledger: Ledger, now: datetime.datetime) -> Look:
 
 
 def expired_waivers(ledger: Ledger, today: datetime.date) -> Look:
-    """Waivers past their last day: what they let through is refused again."""
+    """Waivers past their last day. The gate refuses again what they let through."""
     waivers = ledger.tables["waivers"].filter(refused="")
     findings = [
         Finding(
@@ -75,7 +75,7 @@ def unaudited_checkpoints(ledger: Ledger) -> Look:
 def flaky_checks(ledger: Ledger) -> Look:
     """Checks whose outcome for one asset and partition changed at least twice: a repaired fault changes it once.
 
-    It needs Dagster's database; without it nothing is examined.
+    It needs Dagster's database. Without the database it examines nothing.
     """
     of = ["asset", "partition", "check_name"]
     outcomes = ledger.tables["checks"].sort("recorded_at").group_by(of, maintain_order=True).agg("passed", "recorded_at")

@@ -1,8 +1,8 @@
-"""Reports of scouts: findings with a stable id and the day they were first seen, one file a scout.
+"""Reports of scouts: findings with a stable id and the day they were first seen, one file for each scout.
 
     .operations/scouts/<scout>.json      the last report
 
-The file is replaced whole, so a killed scout leaves the report of the night before, and `silent` names it.
+The file is replaced as a unit. So a killed scout leaves the report of the night before, and `silent` names that scout.
 """
 
 import datetime
@@ -21,7 +21,7 @@ FOLDER = ".operations/scouts"
 DUE_HOUR = 2
 """UTC hour at which the scouts of a night start."""
 PATIENCE = datetime.timedelta(hours=4)
-"""After this time every scout of the night has reported, or it is silent."""
+"""After this time a scout that has not reported is silent."""
 _FORMAT = "scout_report/1"
 
 type Severity = Literal["low", "medium", "high"]
@@ -29,10 +29,10 @@ type Severity = Literal["low", "medium", "high"]
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that somebody should look at. `evidence`: what a person needs to judge it, by title."""
+    """Something that a person should look at. `evidence`: what the person needs to judge it, by title."""
 
     subject: str
-    """What it is about: a name that is the same on every night."""
+    """What it is about: a name that is equal on every night."""
     severity: Severity
     summary: str
     command: str
@@ -78,7 +78,7 @@ def report_of(scout: str, look: Look, before: Report | None, started: datetime.d
     subjects = [finding.subject for finding in look.findings]
     if len(set(subjects)) < len(subjects):
         repeated = next(subject for subject in subjects if subjects.count(subject) > 1)
-        raise ValueError(f"scout {scout}: two findings have the subject {repeated!r}; give each its own")
+        raise ValueError(f"scout {scout}: two findings have the subject {repeated!r}; give each another subject")
     first = {} if before is None else {seen.id: seen.first_seen for seen in before.seen}
     now = _text(started)
     seen = []
@@ -110,12 +110,12 @@ def save_report(store: Store, report: Report) -> None:
 
 
 def scouted(store: Store, scout: str, look: Callable[[], Look], now: Callable[[], datetime.datetime]) -> Report:
-    """Run a scout and save its report. Raises: what the scout raises; the last report stays then."""
+    """Run a scout and save its report. Raises: what the scout raises; then the last report is kept."""
     started = now()
     looked = look()
     try:
         before = read_report(store, scout)
-    except ValueError:  # a broken report must not silence its scout for ever; the new one says that it lost the first times
+    except ValueError:  # a broken report must not silence its scout; the new report says that the first times are lost
         before, lost = None, {f"{_place(scout)}": "the report before cannot be read: first times begin anew"}
         looked = Look(looked.findings, looked.examined, {**looked.left_out, **lost})
     report = report_of(scout, looked, before, started, now())

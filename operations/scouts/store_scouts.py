@@ -19,19 +19,19 @@ from operations.scouts.reports import Finding, Look
 log = logging.getLogger(__name__)
 
 DATA = "data-"
-"""Begins the name of the folder in which an attempt puts its files."""
+"""Start of the name of the folder in which an attempt puts its files."""
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How many artifacts to make again in a night, and how long the making of one took at most, in seconds."""
+    """How many artifacts to make again in a night, and the most seconds that making one may have taken."""
 
     artifacts: int = 3
     seconds: float = 60.0
 
 
 def uncleared_drift(stores: Sequence[Store], registry: Registry) -> Look:
-    """Newest artifacts whose code has changed without a new stage version, and that no `./marin verify` cleared."""
+    """Newest artifacts whose code has changed without a new stage version, and that `./marin verify` has not cleared."""
     artifacts = newest(stores)
     findings = []
     for artifact, drift in drifted_artifacts(artifacts, registry):
@@ -49,7 +49,7 @@ def uncleared_drift(stores: Sequence[Store], registry: Registry) -> Look:
 
 
 def unreproducible(stores: Sequence[Store], registry: Registry, day: datetime.date, sampling: Sampling) -> Look:
-    """Make a few artifacts again in scratch space and compare every byte. Other ones each night, fixed by the date.
+    """Make a few artifacts again in scratch space and compare every byte. The date chooses them, so each night has others.
 
     Artifacts of jobs are left out, because a job may take hours (`./marin verify --jobs`).
     """
@@ -61,7 +61,7 @@ def unreproducible(stores: Sequence[Store], registry: Registry, day: datetime.da
     for artifact in chosen:
         try:
             detail = _difference_now(artifact, registry)
-        except Exception as error:  # a stage may raise anything; the report names it and the night goes on
+        except Exception as error:  # a stage may raise anything; the report names it and the scout continues
             log.warning("scout: %s cannot be made again", artifact.name, exc_info=True)
             left_out[_where(artifact)] = f"{type(error).__name__}: {error}"[:500]
             continue
@@ -147,7 +147,7 @@ def _difference_now(artifact: Artifact, registry: Registry) -> str:
 
 
 def _data_folders(store: Store) -> dict[str, int]:
-    """Address of each attempt's data folder -> its bytes. What lies below a name that starts with a dot is not of artifacts."""
+    """Address of each attempt's data folder -> its bytes. Names that start with a dot do not belong to artifacts."""
     sizes: dict[str, int] = {}
     for top in store.storage.folders(""):
         if top.startswith("."):
@@ -162,7 +162,7 @@ def _data_folders(store: Store) -> dict[str, int]:
 
 
 def _is_used(store: Store, address: str, folder: str) -> bool:
-    """Whether the manifest at an address names a data folder. A manifest that is gone meanwhile names none."""
+    """Whether the manifest at an address names a data folder. A manifest that was deleted meanwhile names none."""
     where = f"{address}/{MANIFEST_NAME}"
     text = store.storage.read_text(where)
     return text is not None and from_json(text, store.storage.uri(where)).data_folder == folder

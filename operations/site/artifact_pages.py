@@ -1,4 +1,4 @@
-"""The page of one artifact: what it is, what it was made from, what was made from it, and what its kind is known for."""
+"""The page of one artifact: what it is, what it was made from, what was made from it, and sections of its kind."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -16,7 +16,7 @@ SETTINGS = 80
 
 
 def artifact_page(world: World, names: Names, place: Place) -> Page:
-    """Return the page of an artifact. What is withheld gets a page that says why, and its place in the lineage."""
+    """Return the page of an artifact. The page of a withheld artifact has only the reason and its place in the lineage."""
     one = world.known[place]
     manifest, kind = one.artifact.manifest, kind_of(one)
     sections = [Section("In short", tuple(_short(world, names, one)))]
@@ -127,7 +127,7 @@ def _making(config: object, statistics: Mapping[str, Any]) -> Iterator[Block]:
 
 
 def flat(value: object, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Names and values of nested mappings; a list is one value. The value of a field that is called a secret is hidden."""
+    """Names and values of nested mappings; a list is one value. The value of a field with the name of a secret is hidden."""
     for name, inner in mapping(value).items():
         path = f"{prefix}{name}"
         if isinstance(inner, Mapping) and inner:

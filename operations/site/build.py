@@ -1,11 +1,11 @@
-"""Write the site: pages whose content changed, none that did not, and delete pages of what is gone.
+"""Write the site: only pages whose content changed. Delete pages of what no longer exists.
 
     index.html, wrong.html, unreadable.html     the home page; what went wrong; what could not be read
     run/ checkpoint/ source/ ...                a page for each, by kind; `kind/` and `month/` are indexes
     style.css, script.js, search.js             the same for all pages
     .site.json                                  page -> digest of what it shows
 
-The index says before anything is written which pages are about to change, so a build after a kill makes those again.
+The index names the pages that are about to change before the first is written. So a build after a kill makes these again.
 """
 
 import io
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 INDEX = ".site.json"
 VERSION = "site/1"
-"""Raise it when pages of the same content look different: all of them are written again."""
+"""Raise it if pages of equal content look different: all of them are written again."""
 PENDING = ""
 METRICS_BYTES = 64_000_000
 
@@ -130,7 +130,7 @@ def _curve(artifacts: Mapping[Place, Artifact], unread: list[Curve], curve: Curv
 
 
 def _read_index(site: Storage) -> dict[str, str]:
-    """Return page -> digest. An index that cannot be read is no reason to stop: every page is written again."""
+    """Return page -> digest. If the index cannot be read, every page is written again."""
     text = site.read_text(INDEX)
     if text is None:
         return {}

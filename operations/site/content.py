@@ -1,4 +1,4 @@
-"""What a page of the site holds: plain records, without markup. Every text may come from a stranger."""
+"""The content of a page of the site: plain records, without markup. Every text may come from a stranger."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Table:
-    """`numbers` are the columns whose values stand at the right."""
+    """`numbers` are the columns whose values are aligned to the right."""
 
     caption: str
     columns: tuple[str, ...]
@@ -35,7 +35,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Note:
-    """A sentence. A `warning` is set off."""
+    """A sentence. A `warning` is highlighted."""
 
     text: str
     warning: bool = False

@@ -34,7 +34,7 @@ def sweeps_of(world: World) -> dict[Group, list[Known]]:
 
 
 def run_page(world: World, names: Names, run: Group, checkpoints: Sequence[Known]) -> Page:
-    """Return the page of a run. Nothing of a checkpoint that is withheld is shown but its name."""
+    """Return the page of a run. Of a withheld checkpoint only the name is shown."""
     open_ones = [one for one in checkpoints if not one.withheld]
     newest = max(one.artifact.manifest.created for one in checkpoints)
     sweep = sweep_of(checkpoints[-1])
@@ -79,7 +79,7 @@ def sweep_page(world: World, names: Names, sweep: Group, members: Sequence[Known
 
 
 def cost_of(world: World, places: Sequence[Place]) -> str:
-    """The sum of the costs, or that it is not known: an unknown cost is never 0."""
+    """The sum of the costs, or a text that it is unknown. An unknown cost is never 0."""
     costs: list[Mapping[str, object]] = [world.costs[place] for place in places if place in world.costs]
     unknown = sorted({str(cost["unpriced"]) for cost in costs if cost["dollars"] is None})
     if unknown or not costs:

@@ -1,4 +1,4 @@
-"""Records to HTML. Every text is escaped here; scripts and styles are files beside the pages, and a policy allows no others."""
+"""Records to HTML. Every text is escaped here. Scripts and styles are files beside the pages. A policy allows no others."""
 
 import json
 from collections.abc import Callable, Sequence

@@ -16,7 +16,7 @@ type Titled = Iterator[tuple[str, list[Block]]]
 
 
 def source_sections(world: World, names: Names, one: Known) -> Titled:
-    """The data card: what the source declares, what became of its documents, and the card's own text where it may be shown."""
+    """The data card: what the source declares, what became of its documents, and the card's own text if it may be shown."""
     source = mapping(one.artifact.manifest.extra.get("source"))
     why_not = kept_back(source)
     rows: list[tuple[str, Cell]] = [(name, shown(source.get(name))) for name in ("name", "domain", "format")]
@@ -36,7 +36,7 @@ def source_sections(world: World, names: Names, one: Known) -> Titled:
 
 
 def _below(world: World, place: Place) -> list[Place]:
-    """What was made from one source alone: children, and their children by their partition's or key's last part."""
+    """What was made from only one source: children, and their children by the last part of their partition or key."""
     found: dict[Place, None] = {}
     pending = [place]
     while pending and len(found) < 40:
@@ -72,7 +72,7 @@ def declared(one: Known) -> Mapping[str, Any]:
 
 
 def licence_of(source: Mapping[str, Any]) -> str:
-    """The licence, and whether it is only a claim that nobody checked."""
+    """The licence, and whether it is a claim that nobody checked."""
     licence = source.get("licence")
     if isinstance(licence, Mapping):
         return f"not verified; claimed: {shown(licence.get('claim'))}"
@@ -80,7 +80,7 @@ def licence_of(source: Mapping[str, Any]) -> str:
 
 
 def sources_table(world: World, names: Names, places: Sequence[Place]) -> Table | Note:
-    """The sources above some artifacts, with their licences."""
+    """The sources among the ancestors of some artifacts, with their licences."""
     above = {place: None for of in places for place in (of, *world.ancestors(of)) if kind_of(world.known[place]) == "source"}
     rows = [
         (names.artifact(p), licence_of(declared(world.known[p])), shown(declared(world.known[p]).get("terms"))) for p in above

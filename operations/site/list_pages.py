@@ -10,11 +10,11 @@ from operations.site.store_reader import World
 HOME, WRONG, UNREADABLE = "index.html", "wrong.html", "unreadable.html"
 NEWEST = 40
 ONLY_IN_DAGSTER = ("campaigns",)
-"""What only Dagster's database has: pass rates of ferries and canaries, on the home page."""
+"""Pass rates of ferries and canaries for the home page. Only Dagster's database has them."""
 
 
 def list_pages(world: World, names: Names, pages: Sequence[Page]) -> list[Page]:
-    """Return the pages that lead to the others."""
+    """Return the pages that link to the others."""
     newest = sorted(pages, key=lambda page: (page.date, page.title, page.path), reverse=True)
     months = sorted({page.date[:7] for page in pages if page.date}, reverse=True)
     return [

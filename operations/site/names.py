@@ -40,7 +40,7 @@ TRAINED = ("trainer.checkpoint", "trainer.trial")
 PAGE_PATH = re.compile(
     r"(?:(?:run|sweep|checkpoint|evaluation|audit|forecast|corpus|source|suite|artifact|kind|month)/)?[a-z0-9-]+\.html"
 )
-"""What the path of a page looks like; nothing else is ever deleted."""
+"""The pattern of a page's path. The build deletes no other files."""
 NONE = "\N{EN DASH}"
 STEP = re.compile(r"step-?\d+")
 
@@ -48,7 +48,7 @@ type Namer = Callable[[str], str]
 
 
 def page_path(kind: str, shown_title: str, identity: object) -> str:
-    """Return a path that is equal for equal identities. `shown_title` has passed the veil."""
+    """Return a path that is equal for equal identities. The veil has already been applied to `shown_title`."""
     words = re.sub(r"[^a-z0-9]+", "-", shown_title.lower()).strip("-")[:60].strip("-")
     return f"{kind}/{words or kind}-{identity_digest(identity)[:10]}.html"
 
@@ -109,7 +109,7 @@ def mapping(value: object) -> Mapping[str, Any]:
 
 
 def rows_in(value: object) -> list[Mapping[str, Any]]:
-    """The mappings of a list; anything else is no row."""
+    """The mappings of a list. Other items are left out."""
     return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list | tuple) else []
 
 

@@ -1,4 +1,4 @@
-"""Pictures as SVG: learning curves and lineage. They take their colours from the page, so they follow light and dark."""
+"""Pictures as SVG: learning curves and lineage. They take their colours from the page, so they follow its theme."""
 
 import html
 import math
@@ -81,14 +81,14 @@ def lineage_svg(graph: Graph, up: str) -> str:
 
 
 def _end(text: str) -> str:
-    """The end of a long name, which tells artifacts apart."""
+    """The end of a long name, because the end distinguishes artifacts."""
     return text if len(text) <= LABEL_CHARS else f"…{text[1 - LABEL_CHARS :]}"
 
 
 def _columns(graph: Graph) -> list[int]:
-    """The length of the longest way from an artifact without inputs."""
+    """The length of the longest path from an artifact without inputs."""
     columns = [0] * len(graph.boxes)
-    for _ in graph.boxes:  # a way is at most as long as there are boxes, so a circle in bad records ends too
+    for _ in graph.boxes:  # a path is at most as long as the number of boxes, so a cycle in bad records ends too
         changed = False
         for start, end in graph.edges:
             if columns[end] <= columns[start] < len(graph.boxes):
@@ -99,7 +99,7 @@ def _columns(graph: Graph) -> list[int]:
 
 
 def _rows(graph: Graph, columns: Sequence[int]) -> list[float]:
-    """Rows that keep edges short: in turn each column is sorted by the mean row of its neighbours."""
+    """Rows that keep edges short: one column after another is sorted by the mean row of its neighbours."""
     near: Mapping[int, list[int]] = {i: [] for i in range(len(columns))}
     for start, end in graph.edges:
         near[start].append(end)

@@ -1,4 +1,4 @@
-"""Everything that the site is made from, read from the stores: manifests, costs, verdicts, waivers and incidents."""
+"""Read from the stores all that the site is made from: manifests, costs, verdicts, waivers and incidents."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ type Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Known:
-    """An artifact that the site has a page about. `withheld` says why nothing of its content is shown; empty: it is."""
+    """An artifact that the site has a page about. `withheld` says why its content is not shown; empty: it is shown."""
 
     place: Place
     artifact: Artifact
@@ -65,7 +65,7 @@ class World:
 
 
 def read_world(stores: Sequence[Store], ledger: Ledger, campaigns: Mapping[str, Row] | None = None) -> World:
-    """Read the stores. A manifest that is not sound becomes an entry of `unreadable`; the others are read all the same."""
+    """Read the stores. A manifest that is not sound becomes an entry of `unreadable`. The others are still read."""
     known: dict[Place, Known] = {}
     unreadable: dict[str, str] = {}
     incidents: list[Incident] = []

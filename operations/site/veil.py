@@ -1,7 +1,7 @@
-"""What the site must not show: people, machines, paths, private addresses, tokens, and text that a licence keeps back.
+"""What the site must not show: people, machines, paths, private addresses, tokens, and text that its licence does not allow.
 
-Names of people and machines come from the records themselves, so a name is found wherever it stands. Patterns find the
-rest. The veil hides too much rather than too little.
+Names of people and machines come from the records, so a name is found anywhere in a text. Patterns find the rest. The veil
+hides too much rather than too little.
 """
 
 import re
@@ -23,7 +23,7 @@ OPEN_LICENCES = (
     *("apache-2.0", "mit", "mit-0", "bsd", "isc", "zlib", "unlicense", "psf-2.0", "mpl-2.0", "cc0", "cc-by", "odc-by", "pddl"),
     *("gpl", "lgpl", "agpl", "gfdl", "artistic", "public domain"),
 )
-"""Beginnings of licences under which excerpts may be shown."""
+"""Starts of the names of licences under which excerpts may be shown."""
 
 _SECRETS = re.compile(
     r"-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|\Z)"
@@ -50,7 +50,7 @@ def veil_of(names: Iterable[str]) -> Callable[[str], str]:
     known = sorted({name.strip() for name in names} - NO_NAMES, key=lambda name: (-len(name), name))
     people = re.compile("|".join(rf"(?<!\w){re.escape(name)}(?!\w)" for name in known), re.IGNORECASE) if known else None
 
-    @cache  # pages repeat most texts: 220,000 calls for 2,000 pages
+    @cache  # pages repeat most texts: 2,000 pages call this 220,000 times
     def veiled(text: str) -> str:
         text = _SECRETS.sub(HIDDEN_SECRET, text)
         text = _URL.sub(lambda match: _public(match[0]), text)

@@ -46,7 +46,7 @@ def remove_pin(store: Store, name: str) -> None:
 
 
 def read_pins(store: Store) -> dict[str, Pin]:
-    """Return all pins by id. Raises: ValueError naming one that cannot be read: nothing is purged until it is mended."""
+    """Return all pins by id. Raises: ValueError naming a pin that cannot be read. Nothing is purged until it is repaired."""
     pins = {}
     for name in store.storage.records(FOLDER):
         where = f"{FOLDER}/{name}"

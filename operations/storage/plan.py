@@ -1,7 +1,7 @@
-"""The plan of a purge: what goes, why, its bytes and dollars, and what protects everything that is kept.
+"""The plan of a purge: what is deleted, why, its bytes and dollars, and what protects everything that is kept.
 
-A plan is a file that is named by its digest. A person approves that digest. Nothing is taken away by a plan that was edited,
-is older than a day, or does not fit the store any more.
+A plan is a file that is named by its digest. A person approves that digest. A plan is refused if it was edited, is older than a
+day, or no longer fits the store.
 """
 
 import datetime
@@ -31,7 +31,7 @@ class RefusedPlanError(ValueError):
 
 @dataclass(frozen=True)
 class Goes:
-    """An artifact that a plan takes away. `manifest` is the sha256 of its manifest's text."""
+    """An artifact that a plan deletes. `manifest` is the sha256 of its manifest's text."""
 
     address: str
     name: str
@@ -65,7 +65,7 @@ def make_plan(
     under: str = "",
     young_days: float = YOUNG_DAYS,
 ) -> Plan:
-    """Plan the purge of all that nothing protects, or of that below a key prefix.
+    """Plan the purge of all artifacts that nothing protects, or only of those below a key prefix.
 
     Raises: ValueError naming a manifest or a pin that cannot be read.
     """
@@ -83,7 +83,7 @@ def make_plan(
 
 
 def _needed(artifacts: Mapping[str, Artifact], kept: Mapping[str, str]) -> dict[str, str]:
-    """Inputs of what is kept: an artifact that stays must not lose an input."""
+    """Inputs of what is kept, because a kept artifact must not lose an input."""
     needed: dict[str, str] = {}
     pending = list(kept)
     while pending:
@@ -154,7 +154,7 @@ def read_plan(store: Store, digest: str) -> Plan:
 
 
 def approve(store: Store, digest: str, who: str, now: datetime.datetime) -> None:
-    """Record that a person approves a plan. Raises: RefusedPlanError for a plan that is not there or was edited."""
+    """Record that a person approves a plan. Raises: RefusedPlanError for a plan that does not exist or was edited."""
     read_plan(store, digest)
     if not who.strip():
         raise RefusedPlanError(f"who approves plan {digest} is {who!r}; a person is needed")

@@ -1,8 +1,8 @@
 """What protects an artifact from a purge: it is a root, or a root was made from it.
 
 Roots: what the lab declares (given by the shell), published and exported models, forecasts and their verdicts, the newest
-checkpoint of a run that has not ended, inputs of attempts that run, what was made under a waiver, waivers, what is young, and
-pins. A manifest that cannot be read stops every plan: nobody knows what it protects.
+checkpoint of a run that has not ended, inputs of attempts that run, waivers, what was made under one, young artifacts, and
+pins. A manifest that cannot be read stops every plan, because nobody knows what it protects.
 """
 
 import datetime
@@ -22,7 +22,7 @@ KEPT_STAGES: Mapping[str, str] = {
 }
 CHECKPOINT = "trainer.checkpoint"
 CLAIM_DAYS = 30
-"""Days for which an attempt without an end keeps its inputs: a process that was killed never ends its summary."""
+"""Days for which an attempt without an end protects its inputs. A process that was killed never ends its summary."""
 
 
 def read_all(store: Store) -> dict[str, Artifact]:
@@ -33,7 +33,7 @@ def read_all(store: Store) -> dict[str, Artifact]:
         artifact = store.open(address)
         if artifact is not None:
             if artifact.spec.address != address:
-                raise ValueError(f"{store.storage.uri(name)} says that it is {artifact.spec.address}; mend it before a purge")
+                raise ValueError(f"{store.storage.uri(name)} says that it is {artifact.spec.address}; repair it before a purge")
             artifacts[address] = artifact
     return artifacts
 
@@ -95,7 +95,7 @@ def _with_ancestors(artifacts: Mapping[str, Artifact], roots: Mapping[str, str])
 
 
 def _resumable(artifacts: Sequence[Artifact]) -> dict[str, str]:
-    """The newest checkpoint of each run whose last step is not there."""
+    """The newest checkpoint of each run whose last step does not exist yet."""
     newest: dict[str, Artifact] = {}
     ended = set()
     for artifact in artifacts:
@@ -113,7 +113,7 @@ def _resumable(artifacts: Sequence[Artifact]) -> dict[str, str]:
 
 
 def _may_still_commit(store: Store, summary: StepSummary) -> bool:
-    """Whether it runs, or its job goes on although the step that launched it was stopped."""
+    """Whether it runs, or its job continues although the step that launched it was stopped."""
     return summary.state == "running" or (summary.state == "interrupted" and store.open(summary.address) is None)
 
 

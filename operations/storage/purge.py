@@ -1,7 +1,7 @@
 """Carry out a purge: soft delete, restore, settle.
 
-Soft delete moves a manifest to the trash, so the artifact does not exist and its data stays. Within SOFT_DAYS it can be put
-back, to the byte. Then `settle` deletes the data. Files and rules that are not of the plan are not touched.
+Soft delete moves a manifest to the trash. So the artifact does not exist, and its data stays. Within SOFT_DAYS the manifest can
+be put back, to the byte. Then `settle` deletes the data. Files and rules that are not in the plan are not touched.
 """
 
 import datetime
@@ -18,13 +18,13 @@ from operations.storage.protect import claims, protected, read_all
 
 TRASH = ".trash"
 TRASHED = "trashed.json"
-"""The name of a manifest in the trash. It is no `manifest.json`, so no listing takes it for an artifact."""
+"""The name of a manifest in the trash. It is not `manifest.json`, so no listing counts it as an artifact."""
 SOFT_DAYS = 3
 
 
 @dataclass(frozen=True)
 class Purged:
-    """What a purge did: addresses taken away, and address -> why of those that it left although the plan has them."""
+    """What a purge did: addresses it deleted, and address -> why of those that it kept although the plan has them."""
 
     taken: tuple[str, ...]
     left: Mapping[str, str]
@@ -34,7 +34,7 @@ def purge(store: Store, digest: str, declared: Mapping[str, str], now: datetime.
     """Soft delete what an approved plan names. A purge that was killed is continued by the same call.
 
     Raises: RefusedPlanError for a plan that is edited, not approved, older than a day, or does not fit the store: an artifact
-    of it is protected now, was made again, or is an input of something that the plan does not know.
+    of it is protected now, was made again, or is an input of an artifact that the plan does not know.
     """
     plan = read_plan(store, digest)
     if approval(store, digest) is None:
@@ -62,7 +62,7 @@ def purge(store: Store, digest: str, declared: Mapping[str, str], now: datetime.
 
 
 def _left(artifacts: Mapping[str, Artifact], goes: tuple[Goes, ...], claimed: Mapping[str, str]) -> dict[str, str]:
-    """What a running attempt has claimed meanwhile, and its ancestors."""
+    """What running attempts have claimed meanwhile, and its ancestors."""
     planned = {each.address for each in goes}
     left = {address: why for address, why in claimed.items() if address in planned}
     pending = list(left)
@@ -100,11 +100,11 @@ def _refuse_stale(
     for each in plan.goes:
         text = store.storage.read_text(f"{each.address}/{MANIFEST_NAME}")
         if text is not None and text_digest(text) != each.manifest:
-            raise RefusedPlanError(f"plan {digest} takes {each.address}, whose manifest is another now; make a new plan")
+            raise RefusedPlanError(f"plan {digest} takes {each.address}, whose manifest has changed; make a new plan")
 
 
 def _trash(store: Store, digest: str, each: Goes) -> None:
-    """Copy the manifest to the trash, then delete it: a purge that is killed between has lost nothing."""
+    """Copy the manifest to the trash, then delete it. So a purge that is killed between the two has lost nothing."""
     text = store.storage.read_text(f"{each.address}/{MANIFEST_NAME}")
     if text is not None:
         store.storage.create(f"{TRASH}/{digest}/{each.address}/{TRASHED}", text)
@@ -117,7 +117,7 @@ def trashed(store: Store, digest: str) -> list[str]:
 
 
 def restore(store: Store, digest: str, address: str) -> list[str]:
-    """Put an artifact back, with every ancestor that the same plan took. Returns the restored addresses, ancestors first.
+    """Restore an artifact with every ancestor that the same plan took. Returns the restored addresses, ancestors first.
 
     Raises: ValueError if it is not in the trash.
     """
@@ -141,7 +141,7 @@ def restore(store: Store, digest: str, address: str) -> list[str]:
 
 
 def settle(store: Store, digest: str, now: datetime.datetime) -> list[str]:
-    """Delete the data of what a plan took at least SOFT_DAYS ago. What something was made from since is put back instead.
+    """Delete the data of what a plan took at least SOFT_DAYS ago. If something was made from an artifact since, it is restored.
 
     Returns the addresses whose data is deleted. Raises: RefusedPlanError before that day.
     """

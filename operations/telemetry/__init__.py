@@ -1,1 +1,1 @@
-"""Telemetry: the ledger as Prometheus metrics, and attempts as OpenTelemetry spans. Both are made from the stores alone."""
+"""Telemetry: the ledger as Prometheus metrics, and attempts as OpenTelemetry spans. Both are made only from the stores."""

@@ -1,6 +1,6 @@
 """The ledger as Prometheus metrics: artifacts, attempts, dollars, training, probes, incidents and findings of scouts.
 
-Numbers are those of the stores at the moment of a scrape, so a restart of the exporter loses nothing.
+A scrape reads the numbers from the stores, so a restart of the exporter loses nothing.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ class LabCollector(Collector):
         self._facts, self._scouts = facts, scouts
 
     def collect(self) -> Iterator[Metric]:
-        """Yield all metrics. Raises: errors of the stores; the scrape fails then, and Prometheus' `up` is 0."""
+        """Yield all metrics. Raises: errors of the stores. Then the scrape fails, and Prometheus' `up` is 0."""
         ledger, store = self._facts()
         yield from artifact_metrics(ledger)
         yield from attempt_metrics(ledger)

@@ -2,8 +2,8 @@
 
     .operations/telemetry/sent.json      attempts that were sent, of the last WINDOW_DAYS days
 
-Spans are made from the summaries of attempts, so a killed step has its span too, and a collector that is away loses none: what
-it did not take is sent the next time. An attempt may be sent twice if this process dies after the answer; its ids are equal.
+Spans are made from the summaries of attempts, so a killed step has a span too. If the collector does not answer, no span is
+lost: it is sent the next time. If this process dies after the answer, an attempt may be sent twice, with equal ids.
 Format: OTLP 1.x, protobuf (https://opentelemetry.io/docs/specs/otlp/).
 """
 
@@ -37,12 +37,12 @@ _NUMBERS = ("number", "seconds", "cpu_seconds", "peak_rss_bytes")
 
 
 class NotTakenError(RuntimeError):
-    """The collector did not take spans. The message has no address and no header, which may hold secrets."""
+    """The collector did not accept spans. The message has no address and no header, because they may contain secrets."""
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where spans go. `headers` often hold a key, so they are never shown."""
+    """Where spans are sent. `headers` often contain a key, so they are never shown."""
 
     url: str = field(repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -59,18 +59,19 @@ def endpoint_from(environment: Mapping[str, str]) -> Endpoint | None:
     if not url:
         return None
     if not url.startswith(("http://", "https://")):
-        raise ValueError("OTEL_EXPORTER_OTLP_ENDPOINT is no http:// or https:// address; only OTLP over HTTP is sent")
+        raise ValueError("OTEL_EXPORTER_OTLP_ENDPOINT must be an http:// or https:// address; only OTLP over HTTP is sent")
     given = environment.get("OTEL_EXPORTER_OTLP_TRACES_HEADERS") or environment.get("OTEL_EXPORTER_OTLP_HEADERS", "")
     pairs = [pair.partition("=") for pair in given.split(",") if pair.strip()]
     if any(not equals or not name.strip() for name, equals, _ in pairs):
-        raise ValueError("OTEL_EXPORTER_OTLP_HEADERS holds an entry without `=`; the form is name=value,name=value")
+        raise ValueError("OTEL_EXPORTER_OTLP_HEADERS has an entry without `=`; the form is name=value,name=value")
     return Endpoint(url, {name.strip(): unquote(value.strip()) for name, _, value in pairs})
 
 
 def send_new(store: Store, attempts: pl.DataFrame, endpoint: Endpoint, now: datetime.datetime) -> tuple[int, int]:
     """Send the attempts of the ledger that have ended and were not sent. Returns how many, and how many were rejected.
 
-    A rejected span is not sent again, as OTLP demands. Raises: NotTakenError; what was taken before it is not sent again.
+    A rejected span is not sent again, as OTLP requires. Raises: NotTakenError. Spans that were accepted before it are not sent
+    again.
     """
     start = (now - datetime.timedelta(days=WINDOW_DAYS)).astimezone(datetime.UTC).isoformat(timespec="seconds")
     ended = attempts.filter((pl.col("state") != "running") & (pl.col("recorded") == "summary") & (pl.col("ended") >= start))
@@ -102,7 +103,7 @@ def span_of(row: Mapping) -> Span:
 
 
 def post(endpoint: Endpoint, spans: Sequence[Span]) -> int:
-    """Send spans in one request; returns how many the collector rejected. Raises: NotTakenError if it took none of them."""
+    """Send spans in one request; returns how many the collector rejected. Raises: NotTakenError if it accepted none of them."""
     scope = ScopeSpans(scope=InstrumentationScope(name="marin.attempts"), spans=spans)
     resource = Resource(attributes=[KeyValue(key="service.name", value=AnyValue(string_value=_SERVICE))])
     request = ExportTraceServiceRequest(resource_spans=[ResourceSpans(resource=resource, scope_spans=[scope])])
@@ -111,7 +112,7 @@ def post(endpoint: Endpoint, spans: Sequence[Span]) -> int:
         answer = requests.post(endpoint.url, request.SerializeToString(), headers=headers, timeout=TIMEOUT_SECONDS)
     except requests.RequestException as error:
         raise NotTakenError(f"the collector of spans does not answer: {type(error).__name__}") from None
-    if answer.status_code == 400:  # the spans are bad: sending them again would be refused for ever
+    if answer.status_code == 400:  # the spans are bad: the collector would always refuse them
         return len(spans)
     if answer.status_code > 400:
         raise NotTakenError(f"the collector of spans answers {answer.status_code} {answer.reason}")

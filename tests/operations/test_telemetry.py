@@ -166,7 +166,7 @@ def test_the_endpoint_is_that_of_opentelemetrys_own_variables(tmp_path: Path) ->
     assert endpoint_from(base) == Endpoint("https://c.example/v1/traces", {"api-key": "a b", "x": "1"})
     assert endpoint_from({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://t/x"}) == Endpoint("http://t/x")
     assert "c.example" not in repr(endpoint_from(base)) and "a b" not in repr(endpoint_from(base))
-    with pytest.raises(ValueError, match="is no http:// or https:// address"):
+    with pytest.raises(ValueError, match="must be an http:// or https:// address"):
         endpoint_from({"OTEL_EXPORTER_OTLP_ENDPOINT": "grpc://c:4317"})
     with pytest.raises(ValueError, match="an entry without `=`") as error:
         endpoint_from({**base, "OTEL_EXPORTER_OTLP_HEADERS": "secret"})
