@@ -64,7 +64,7 @@ def _sections(replay: Replay, folder: Path) -> list[tuple[str, str]]:
 
 
 def _evidence(evidence: Sequence[Evidence]) -> str:
-    """One heading an act; each claim with its mark, and the evidence below it."""
+    """One heading for each act; each claim with its mark, and the evidence below it."""
     parts = []
     for act in dict.fromkeys(each.act for each in evidence):
         parts.append(f"<h3>{html.escape(act)}</h3>")

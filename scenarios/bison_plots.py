@@ -18,7 +18,7 @@ DPI = 100
 
 
 def reads_png(reads: pl.DataFrame, num_steps: int, path: Path) -> None:
-    """Draw one row an item with a tick at every step that read it; the earliest read is on top."""
+    """Draw one row for each item, with a tick at every step that read it. The earliest read is on top."""
     first = reads.group_by("item_id").agg(first=pl.col("step").min()).sort("first", "item_id").with_row_index("line")
     lines = reads.join(first, on="item_id", maintain_order="left")["line"]
     figure = new_figure(9, 1.2 + 0.075 * max(12, first.height))
@@ -50,7 +50,7 @@ def surprisal_png(differences: Sequence[Difference], path: Path) -> None:
 
 
 def composition_png(shift: PhaseShift, path: Path) -> None:
-    """Draw each block's share by window for the worst linear key, one panel a shuffle, and the ratios over all keys."""
+    """Draw each block's share by window for the worst linear key, one panel for each shuffle, and the ratios over all keys."""
     figure = new_figure(11, 6)
     panels = figure.subplots(2, 3, squeeze=False)
     names = list(shift.counts)

@@ -40,12 +40,12 @@ def olmes_answer(solution: str, answer: str) -> str:
 
 
 def leaked_text(item: Item) -> str:
-    """A test item as the bundle holds it."""
+    """A test item in the bundle's form."""
     return prompt(item.question) + olmes_answer(item.solution, item.answer)
 
 
 def write_bundle(folder: Path, leaked: Iterable[Item], num_train_problems: int) -> None:
-    """Write both files, one JSON object a line. Every second training problem has calculator tags."""
+    """Write both files, one JSON object on each line. Every second training problem has calculator tags."""
     folder.mkdir(parents=True)
     train = [
         (f"train/{number:05d}", _train_text(problem, number))

@@ -140,7 +140,7 @@ def speed_up(pairs: Sequence[Outcome], longer: Sequence[Outcome], difference: fl
     own = next(each.flops for each in pairs if each.arm == "dense")
     budgets: dict[float, list[float]] = {}
     for each in longer:
-        if each.bpb is not None:  # by the same seeds, so that the seed's own luck is left out
+        if each.bpb is not None:  # by the same seeds, so that the seed has no effect on the comparison
             budgets.setdefault(each.flops, []).append(each.bpb - base[each.seed])
     flops = [own, *sorted(budgets)]
     gains = [0.0, *(sum(budgets[each]) / len(budgets[each]) for each in sorted(budgets))]
@@ -174,7 +174,7 @@ def equal_flops(outcomes: Sequence[Outcome], teller: Teller) -> None:
 
 
 def balanced_experts(outcomes: Sequence[Outcome], teller: Teller) -> None:
-    """The bar of healthy runs, and the check `router_balanced` of checkpoints."""
+    """The limit for healthy runs, and the check `router_balanced` of checkpoints."""
     layers = [(each.run.name, layer) for each in outcomes for layer in each.balance]
     shown = "\n".join(
         f"{name}, layer {layer.layer}: busiest {layer.max_over_mean:.3f}, idlest {layer.least_over_mean:.3f} of the mean"

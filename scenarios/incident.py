@@ -88,9 +88,9 @@ def _num_leaked(world: World, texts: list[str]) -> int:
 
 
 def in_this_lab(world: World, bison: Artifact) -> pl.DataFrame:
-    """Act 2: the file list is identity, so everything below it gets another address and the gate refuses the old one.
+    """Act 2: the file list is identity, so all its descendants get other addresses and the gate refuses the old ones.
 
-    Returns one row a stage: the old and the new address.
+    Returns one row for each stage: the old and the new address.
     """
     say = world.teller.say
     world.teller.act(HERE)

@@ -152,7 +152,7 @@ def leak_itself(measured: Measured, num_leaked: int, form: str) -> Estimate:
 
 
 def answer(difference: Estimate) -> str:
-    """Answer yes, no or not shown, by the interval."""
+    """Return yes, no or not shown, by the interval."""
     if difference.low > 0:
         return f"yes, by {difference:+.3f} bits per byte"
     if difference.high < 0:

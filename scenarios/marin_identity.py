@@ -2,8 +2,8 @@
 
 From docs/references.md#marin-executor (`execution/executor.py`, `ExecutorStep`): a step's version is the md5 of its name,
 its `versioned()` config fields and its dependencies' versions, six hex digits; "the fn name is not part of the version"; the
-output lies at `{prefix}/{name}-{hash}` and a step whose `.executor_status` is SUCCESS is skipped. That this is what kept the
-file in Bison's cache (neither the code nor the list of files is in the hash) is our inference, not a report of Marin's.
+output is at `{prefix}/{name}-{hash}`, and a step whose `.executor_status` is SUCCESS is skipped. Neither the code nor the list
+of files is in the hash. We infer that this kept the file in Bison's cache. Marin does not report it.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ VERSION_CHARS = 6
 
 @dataclass(frozen=True)
 class SimulatedStep:
-    """A step by Marin's rules: `function(output, *dependencies' outputs)`; only `versioned` and the dependencies name it."""
+    """A step by Marin's rules: `function(output, *dependencies' outputs)`. `versioned` and the dependencies decide its name."""
 
     name: str
     function: Callable[..., None]

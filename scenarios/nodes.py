@@ -1,7 +1,7 @@
 """The replay's artifacts as nodes over the lab's stages: two cooldowns of one base, with their inputs.
 
-A `Recipe` is what the lab declares on a day. On the day of the fix it has one file fewer in its bundle, so from then on the
-same names mean other artifacts.
+A `Recipe` is what the lab declares on one day. On the day of the fix its bundle has one file fewer. From then on the same names
+mean other artifacts.
 """
 
 from dataclasses import dataclass

@@ -1,9 +1,9 @@
 """The effect of a shuffle on data in blocks: batch composition by window, compared with chance.
 
-The linear permutation walks `a x + b mod n`: neighbours in the order are always `a` apart. Where `a / n` lies near a fraction
-with a small denominator the walk drifts through the blocks, and a stretch of training sees more of one block than its share:
-a phase. The lab's own caches are in order of content hashes, which breaks up blocks inside a source; the stage here lays
-several caches one behind the other, as a directory of shards does.
+The linear permutation is `a x + b mod n`, so neighbours in the order are always `a` apart. If `a / n` is near a fraction with a
+small denominator, the order moves slowly through the blocks. A stretch of training then reads more of one block than its
+share: a phase. The lab's own caches are in order of content hashes, which breaks up blocks inside a source. The stage here puts
+several caches one after another, like a directory of shards.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ class BlocksConfig:
 
 
 def lay_blocks(out: Writer, config: BlocksConfig, caches: tuple[Artifact, ...]) -> None:
-    """Write one cache of the first whole sequences of each input; a sequence is one document, named by its block and number."""
+    """Write one cache of the first whole sequences of each input. A sequence is one document with its block and number as name."""
     opened = [TokenCache.open(cache) for cache in caches]
     counts = [min(config.max_sequences, cache.num_tokens // config.seq_len) for cache in opened]
     documents = (
@@ -73,14 +73,14 @@ def epoch_order(shuffle: ShuffleName, num_sequences: int, seed: int) -> np.ndarr
 
 
 def shares(order: np.ndarray, counts: Sequence[int], window: int) -> np.ndarray:
-    """Share of every block in each whole window of `window` sequences, float64 [windows, blocks]."""
+    """Share of every block in each complete window of `window` sequences, float64 [windows, blocks]."""
     block = np.searchsorted(np.cumsum(counts), order, side="right")
     windows = block[: len(block) // window * window].reshape(-1, window)
     return np.stack([(windows == number).mean(axis=1) for number in range(len(counts))], axis=1)
 
 
 def variance_ratio(drawn: np.ndarray, counts: Sequence[int], window: int) -> float:
-    """Variance of the shares about the true ones, over what drawing without replacement gives: 1 for a random permutation.
+    """Variance of the shares about the true ones, divided by that of drawing without replacement: 1 for a random permutation.
 
     A window's count of a block is hypergeometric: `Var(share) = p (1 - p) / w * (n - w) / (n - 1)`.
 
@@ -119,5 +119,5 @@ def composition(shuffle: ShuffleName, counts: Sequence[int], window: int, keys: 
 
 
 def trained_order(mixture: Artifact, seq_len: int, num_sequences: int) -> np.ndarray:
-    """Sequences in the order in which a run reads them, by the trainer's function and not by `epoch_order`."""
+    """Sequences in the order in which a run reads them, from the trainer's function and not from `epoch_order`."""
     return DataOrder.open(mixture, seq_len).locate(np.arange(num_sequences))[1]

@@ -1,7 +1,7 @@
 """Word problems with worked solutions, made from templates: the clean part of the math bundle.
 
-Solutions use the notation of GSM8K's files (`16 - 7 = <<16-7=9>>9`), from which the other notation follows. The project
-wrote the texts, so no benchmark item is among them (the replay's audit of Mantis checks that).
+Solutions use the notation of GSM8K's files (`16 - 7 = <<16-7=9>>9`). The other notation is derived from it. The project wrote
+the texts, so they contain no benchmark item (the replay's audit of Mantis checks this).
 """
 
 import random

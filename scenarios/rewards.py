@@ -1,4 +1,4 @@
-"""Learning from rewards: `make post-train` runs one seed, `make post-train-study` three seeds and one control more."""
+"""Learning from rewards: `make post-train` runs one seed, `make post-train-study` three seeds and one more control."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from scenarios.evidence import Teller
 LOOK = ("rloo", "grpo", "permuted")
 STUDY = (*LOOK, "own_right")
 GAIN, ABOVE, CHANGE = 0.30, 0.70, 0.04
-"""Bars: points above the base and the accuracy of a learner, and the largest change of the control."""
+"""Limits: points above the base and the accuracy of a learner, and the largest change of the control."""
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ def write_rewards_page(path: Path, found: Sequence[Learned], evidence: Sequence[
 
 
 def curves_png(found: Sequence[Learned], path: Path) -> None:
-    """Six quantities by iteration, a line a run."""
+    """Six quantities by iteration, a line for each run."""
     figure = new_figure(10, 6)
     for place, (name, label) in enumerate(SHOWN.items()):
         axes = figure.add_subplot(2, 3, place + 1)

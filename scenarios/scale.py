@@ -1,4 +1,4 @@
-"""How large the replay is: the one place with its numbers."""
+"""The size of the replay: all its numbers are here."""
 
 from dataclasses import dataclass
 
@@ -10,16 +10,16 @@ from trainer.spec.schedules import WarmupStableDecay
 
 @dataclass(frozen=True)
 class Scale:
-    """Sizes of the data, the model and the runs. Every number is declared, none is tuned to a result."""
+    """Sizes of the data, the model and the runs. No number is tuned to a result."""
 
     general: tuple[str, ...]
-    """Sources of the catalogue that need no network; the first is a block of the phase-shift data too."""
+    """Sources of the catalogue that need no network; the first is also a block of the phase-shift data."""
     num_leaked: int
     """GSM8K test items in `test.json`."""
     num_control: int
-    """GSM8K test items that are measured and leaked nowhere."""
+    """GSM8K test items that are measured and not leaked."""
     max_item_chars: int
-    """Only items whose question and solution together are this long or shorter, so that a context holds them."""
+    """Only items whose question and solution together are this long or shorter, so that they fit into a context."""
     num_train_problems: int
     vocab_size: int
     model: LlamaConfig
@@ -30,7 +30,7 @@ class Scale:
     math_share: float
     """Weight of the bundle in the cooldown. Bison's was 1 %; a model a millionth of its size needs the leak more often."""
     block_sequences: int
-    """Sequences that one block of the phase-shift data has at most."""
+    """Most sequences in one block of the phase-shift data."""
     window_batches: int
     """Batches over which the composition of what is read is counted."""
     shuffle_keys: int
@@ -38,12 +38,12 @@ class Scale:
     train_shuffles: bool
     """Whether the phase shift is trained too, not only counted."""
     judges_leak: bool
-    """Whether the runs are long enough that the leak must show beyond the controls. If not, the page reports it and judges
-    nothing: in the small replay the interval of 12 items reaches above zero (-0.052 [-0.111, +0.005] bits per byte)."""
+    """Whether the runs are long enough that the leak must show beyond the controls. If not, the page reports it and does
+    not judge it. In the small replay the interval of 12 items reaches above zero (-0.052 [-0.111, +0.005] bits per byte)."""
     peak_learning_rate: float = 4e-3
 
     def base(self) -> RunSpec:
-        """The run that both cooldowns start from: warm-up, then a plateau, as a pretraining that is not over yet."""
+        """The run that both cooldowns start from: warm-up, then a plateau, like a pretraining that has not ended."""
         return RunSpec(
             name="base",
             model=self.model,
@@ -57,7 +57,7 @@ class Scale:
         )
 
     def cooldown(self, name: str, num_steps: int | None = None) -> RunSpec:
-        """A warm start with the moments carried along and a linear decay, like Bison's and Mantis's."""
+        """A warm start that keeps the moments, with a linear decay, like Bison's and Mantis's."""
         steps = num_steps or self.cooldown_steps
         return RunSpec(
             name=name,

@@ -1,4 +1,4 @@
-"""Act 6: the phase shift of the linear permutation on data that lies in blocks, counted and trained."""
+"""Act 6: the phase shift of the linear permutation on data in blocks, counted and trained."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ SHUFFLED = "6 The linear permutation on data in blocks"
 
 @dataclass(frozen=True)
 class Traversal:
-    """One epoch in one shuffle: shares [windows, blocks], their variance ratio, and the loss by window where it was trained."""
+    """One epoch in one shuffle: shares [windows, blocks], their variance ratio, and the loss by window if it was trained."""
 
     shares: np.ndarray
     ratio: float
@@ -83,7 +83,7 @@ def _traverse(world: World, sources: tuple[str, ...], kind: ShuffleName, seed: i
     by_window = shares(order, sizes, window)
     counted = shares(epoch_order(kind, sum(sizes), seed), sizes, window)
     if not np.array_equal(by_window, counted):
-        raise RuntimeError(f"{kind}: the order that is trained on has other windows than the one that was counted")
+        raise RuntimeError(f"{kind}: the windows of the order that is trained on differ from those that were counted")
     loss = None
     if scale.train_shuffles and kind in ("linear", "splitmix"):
         run = scale.cooldown(f"blocks-{kind}", steps)
@@ -93,7 +93,7 @@ def _traverse(world: World, sources: tuple[str, ...], kind: ShuffleName, seed: i
 
 
 def _compare_losses(world: World, traversals: Mapping[ShuffleName, Traversal]) -> None:
-    """Training loss by window: how far it steps from one window to the next."""
+    """Training loss by window: how much it changes from one window to the next."""
     lines, swings = [], {}
     for kind in ("linear", "splitmix"):
         each = traversals[kind]

@@ -1,7 +1,7 @@
-"""Surprisal of benchmark answers under checkpoints, in lm-eval's text and in OLMES's, item by item.
+"""Surprisal of benchmark answers under checkpoints, in lm-eval's text and in OLMES's, for each item.
 
 The answer follows `Question: ...\\nAnswer:` with no example before it: lm-eval's default of five examples does not fit the
-replay's context, so a model knows the notation from its training alone. Where texts are compared, it is in bits per byte.
+replay's context. So a model knows the notation only from its training. Comparisons of texts are in bits per byte.
 """
 
 import math
@@ -20,7 +20,7 @@ from scenarios.bundle import lm_eval_answer, olmes_answer, prompt
 
 FORMS = {"lm-eval": lm_eval_answer, "OLMES": olmes_answer}
 PARTS = {"calculator tags": CALCULATION, "openings of tags": re.compile("<<")}
-"""The whole of `<<16-7=9>>`, and its `<<` alone: whether the model expects a tag there at all."""
+"""All of `<<16-7=9>>`, and only its `<<`, which shows whether the model expects a tag there."""
 SEED = 5
 
 
@@ -28,7 +28,7 @@ SEED = 5
 class Surprisal:
     """One form of some items under one checkpoint, arrays over items: bits and UTF-8 bytes of the answer, and of PARTS of it.
 
-    A token is a part's when it overlaps it; OLMES's form has neither part. `truncated` counts prompts cut on the left.
+    A token belongs to a part if it overlaps it. OLMES's form has neither part. `truncated` counts prompts cut on the left.
     """
 
     bits: np.ndarray
@@ -52,7 +52,7 @@ class Estimate:
 
 
 def measure(scorer: TokenScorer, tokenizer: Tokenizer, start_token: int, items: Sequence[Item], form: str) -> Surprisal:
-    """Bits of every item's answer in a form. Raises: ValueError for an answer that alone is longer than the context."""
+    """Bits of every item's answer in a form. Raises: ValueError for an answer that is longer than the context."""
     answers = [FORMS[form](item.solution, item.answer) for item in items]
     heads = tokenizer.encode_batch_fast([prompt(item.question) for item in items], add_special_tokens=False)
     tails = tokenizer.encode_batch(answers, add_special_tokens=False)
@@ -96,21 +96,21 @@ def bits_per_byte(measured: Surprisal, which: np.ndarray) -> Estimate:
 
 
 def paired_difference(one: Surprisal, other: Surprisal, which: np.ndarray) -> Estimate:
-    """`one` minus `other` in bits per byte of the same answers, items resampled in pairs."""
+    """`one` minus `other` in bits per byte of the same answers. Items are resampled in pairs."""
     return Estimate(*ratio_bootstrap((one.bits - other.bits)[which], one.num_bytes[which], SEED))
 
 
 def paired_part_difference(one: Surprisal, other: Surprisal, which: np.ndarray, part: str) -> Estimate:
-    """`one` minus `other` in bits a token of a part; items without it are left out."""
+    """`one` minus `other` in bits for each token of a part. Items without the part are left out."""
     chosen = which & (one.part_tokens[part] > 0)
     bits = (one.part_bits[part] - other.part_bits[part])[chosen]
     return Estimate(*ratio_bootstrap(bits, one.part_tokens[part][chosen], SEED))
 
 
 def contrast(one: Surprisal, other: Surprisal, leaked: np.ndarray, control: np.ndarray) -> Estimate:
-    """The paired difference of leaked items less that of control items, in bits per byte: the leak itself.
+    """The paired difference of leaked items minus that of control items, in bits per byte: the effect of the leak.
 
-    Each group is resampled alone, its items in pairs.
+    Each group is resampled separately, its items in pairs.
     """
     generator = np.random.Generator(np.random.PCG64(SEED))
     bits, sizes = one.bits - other.bits, one.num_bytes

@@ -22,7 +22,7 @@ def audited_reads(audit: Artifact) -> pl.DataFrame:
 
 
 def reads_from_order(checkpoint: Artifact, items: Sequence[Item]) -> pl.DataFrame:
-    """The same, asked item by item as `marin exposure --item` does."""
+    """The same, one item at a time, as `marin exposure --item` does."""
     frames = [pl.DataFrame(schema={"item_id": pl.String, **READ_SCHEMA})]
     for item in items:
         documents = item_matches(checkpoint, f"{item.task}/{item.item_id}").documents
@@ -33,7 +33,7 @@ def reads_from_order(checkpoint: Artifact, items: Sequence[Item]) -> pl.DataFram
 
 
 def logged_reads(checkpoint: Artifact, documents: Sequence[str]) -> pl.DataFrame:
-    """READ of every batch in the order of training, forward: which of the documents lie in each row. No inverse is asked."""
+    """READ of every batch in the order of training: which of the documents are in each row. It does not use the inverse."""
     wanted = set(documents)
     rows = []
     for number, leg in enumerate(training_legs(checkpoint)):

@@ -1,4 +1,4 @@
-"""What the acts of the replay share: its store, the recipe before and after the fix, and who is told."""
+"""What the acts of the replay share: its store, the recipe before and after the fix, and the printer of evidence."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ BUNDLE_FOLDER = "bundle"
 
 @dataclass(frozen=True)
 class World:
-    """One replay. `before` reads both files of the bundle, `after` has dropped `test.json`."""
+    """One replay. `before` reads both files of the bundle, `after` does not read `test.json`."""
 
     folder: Path
     store: Store
@@ -48,7 +48,7 @@ class World:
         return self.before.scale
 
     def make(self, *wanted: Node) -> list[Artifact]:
-        """Build nodes and whatever they need; what is there already is passed over without a word."""
+        """Build nodes and all that they need. What exists already is skipped without a message."""
         for node in ancestors_first(wanted):
             if self.store.find(spec_of(self.store, node)) is None:
                 build(self.store, node, execution=self.execution, launcher=self.launcher, run_id=RUN_ID)
@@ -66,12 +66,10 @@ def new_world(
 ) -> World:
     """An empty store, the benchmark's items, and the bundle on disk with half of the chosen items in its `test.json`.
 
-    Raises: FileExistsError when the folder holds a replay: what must be stale in this one would be made already.
+    Raises: FileExistsError if the folder has a replay, because what must be stale in this replay would exist already.
     """
     if (folder / BUNDLE_FOLDER).exists():
-        raise FileExistsError(
-            f"{folder} holds a replay already, and nothing would be stale in a second one: give another folder"
-        )
+        raise FileExistsError(f"{folder} has a replay already, and nothing would be stale in a second one: give another folder")
     folder.mkdir(parents=True, exist_ok=True)
     before = Recipe(scale, suite_source, str(folder / BUNDLE_FOLDER), (TRAIN_FILE, TEST_FILE))
     world = World(folder, store, launcher, teller, before, (), (), execution)
@@ -81,7 +79,7 @@ def new_world(
 
 
 def _chosen(items: Sequence[Item], scale: Scale) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
-    """Leaked and control items, by turns, of those that a context holds."""
+    """Leaked and control items, in turn, of those that fit into a context."""
     fitting = [item for item in items if len(item.question) + len(item.solution) <= scale.max_item_chars]
     wanted = scale.num_leaked + scale.num_control
     chosen = select_items(fitting, wanted, ITEM_SEED)

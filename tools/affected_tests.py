@@ -2,8 +2,8 @@
 
 A file depends on the modules that it imports anywhere, on the modules, files and folders that its text constants name, and on
 the `conftest.py` files of its folders. A test file is affected if it depends, directly or not, on a file that differs from the
-common ancestor of HEAD and main. With SECONDS, files that are fewer steps from a change come first, and only those are printed
-that fit into this time on two cores, by the times of earlier runs in .pytest_cache. What is left out is counted on stderr.
+common ancestor of HEAD and main. With SECONDS, files that are fewer steps from a change come first. Only files that fit into
+this time on two cores are printed, by the times of earlier runs in .pytest_cache. The number of the others goes to stderr.
 """
 
 import ast
@@ -22,13 +22,13 @@ IMPORT_FOLDERS = ("", "tests", "tests/lab", "tests/lineage", "tests/shell")
 
 AFFECT_ALL = frozenset({"pyproject.toml", "requirements.lock"})
 SECONDS_OF_A_NEW_FILE = 3.0
-"""Of a file that no run has timed."""
+"""Assumed for a file that no run has timed."""
 NUM_CORES = 2
 _NAME = re.compile(r"[\w.*/-]+")
 
 
 def main(arguments: list[str]) -> None:
-    """Print affected test files, one a line."""
+    """Print affected test files, one on each line."""
     files = tracked_files(ROOT)
     changed = changed_files(ROOT)
     steps = distances(dependencies(ROOT, files), changed)
@@ -53,7 +53,7 @@ def changed_files(root: Path) -> frozenset[str]:
 
 
 def git(root: Path, *arguments: str) -> list[str]:
-    """Lines that a git command prints."""
+    """Return the lines that a git command prints."""
     return subprocess.run(["git", *arguments], cwd=root, check=True, capture_output=True, text=True).stdout.splitlines()
 
 
@@ -92,7 +92,7 @@ def recorded_seconds(root: Path) -> dict[str, float]:
 
 
 def fitting(names: Iterable[str], seconds: Mapping[str, float], budget: float) -> list[str]:
-    """The names, in order, that fit into so many seconds; a name that does not fit makes room for those after it."""
+    """The names, in order, that fit into that many seconds. A name that does not fit is skipped."""
     chosen = []
     for name in names:
         needed = seconds.get(name, SECONDS_OF_A_NEW_FILE)
@@ -168,7 +168,7 @@ def _joined(node: ast.expr) -> str:
 
 
 def _in_folder(text: str, files: frozenset[str]) -> Iterator[str]:
-    """A file by its path, or the files of a folder that are not Python: those are found by imports."""
+    """A file by its path, or the files of a folder except Python files, which are found by imports."""
     if text.strip("/"):
         yield from (n for n in files if n == text or (n.startswith(f"{text.rstrip('/')}/") and not n.endswith(".py")))
 

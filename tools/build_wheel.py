@@ -2,8 +2,8 @@
 
     python tools/build_wheel.py FOLDER   # writes FOLDER/marin_lab-VERSION-py3-none-any.whl and prints its path
 
-Imports of the project's packages are rewritten and nothing else: names of stages, keys and identities stay, so an artifact
-of this checkout is the same artifact for a lab that runs the wheel (docs/design/second_lab.md). Equal files give equal bytes.
+Only imports of the project's packages are rewritten. Names of stages, keys and identities do not change, so an artifact of this
+checkout is the same artifact for a lab that runs the wheel (docs/design/second_lab.md). Equal files give equal bytes.
 """
 
 import ast
@@ -86,7 +86,7 @@ def rewritten(source: str, packages: list[str], where: str) -> str:
 
 
 def metadata(facts: Mapping[str, Any]) -> str:
-    """Return the METADATA file, by the fields of pyproject.toml's `project`."""
+    """Return the METADATA file, from the fields of pyproject.toml's `project`."""
     lines = ["Metadata-Version: 2.1", f"Name: {facts['name']}", f"Version: {facts['version']}"]
     lines += [f"Summary: {facts['description']}", f"Requires-Python: {facts['requires-python']}"]
     lines += [f"Requires-Dist: {needed}" for needed in facts["dependencies"]]

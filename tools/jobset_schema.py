@@ -3,9 +3,9 @@
     pip download --no-deps kubeflow-trainer-api==2.3.0 -d /tmp/jobset
     python tools/jobset_schema.py /tmp/jobset/kubeflow_trainer_api-2.3.0-py3-none-any.whl
 
-The package (Apache-2.0, generated from the OpenAPI document of Kubeflow's trainer, which takes JobSet's types as they are) has
-pydantic models. They are made strict here (no unknown field), and what their descriptions say of values becomes part of the
-schema. Jobs and pods inside a JobSet are left open: they are held to Kubernetes' own.
+The package (Apache-2.0) has pydantic models. It is generated from the OpenAPI document of Kubeflow's trainer, which uses
+JobSet's types unchanged. The models are made strict here (no unknown field), and what their descriptions say about values
+becomes part of the schema. Jobs and pods inside a JobSet are not described: Kubernetes' own schema covers them.
 """
 
 import json

@@ -3,8 +3,8 @@
     pip download --no-deps kubernetes-validate==1.37.0 -d /tmp/kv
     python tools/kube_schemas.py /tmp/kv/kubernetes_validate-1.37.0-py3-none-any.whl
 
-The package (Apache-2.0) turns Kubernetes' own OpenAPI documents (Apache-2.0) into JSON schemas; the strict ones refuse unknown
-fields. It is 72 MB in 17,000 files, so what we need is cut out: no descriptions, no definitions that nothing refers to.
+The package (Apache-2.0) turns Kubernetes' own OpenAPI documents (Apache-2.0) into JSON schemas. The strict ones refuse unknown
+fields. It is 72 MB in 17,000 files, so we copy only what we need: no descriptions, and no definitions that nothing refers to.
 """
 
 import json
@@ -44,7 +44,7 @@ def extract(wheel: Path) -> dict[str, Any]:
 
 
 def _local(value: Any) -> Any:
-    """Without descriptions, references pointing into the same document."""
+    """Remove descriptions, and make references point into the same document."""
     if isinstance(value, list):
         return [_local(item) for item in value]
     if not isinstance(value, dict):

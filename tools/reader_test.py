@@ -1,7 +1,7 @@
-"""Draw public functions for a reader's test: `python tools/reader_test.py COMMIT [COUNT]` prints them, each alone.
+"""Draw public functions for a reader's test: `python tools/reader_test.py COMMIT [COUNT]` prints each of them.
 
-A fresh reader sees only these functions and writes what each does; the author counts the wrong answers. The commit hash is
-the seed, so the draw cannot be chosen. docs/log.md keeps the results.
+A new reader sees only these functions and writes what each does. The author counts the wrong answers. The commit hash is the
+seed, so nobody can choose the functions. docs/log.md has the results.
 """
 
 import ast
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 ENGINES = ("lineage", "datakit", "trainer", "serving", "evals", "science", "standards", "operations", "post_training")
 SHELL = ("recipes", "marin_assets", "resources", "sensors", "jobs", "partitions")
 SHORTEST_LINES = 6
-"""A shorter function says nothing about the language that it is written in."""
+"""A shorter function shows nothing about the language of the code."""
 
 
 def functions() -> list[tuple[str, str]]:

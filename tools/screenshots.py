@@ -28,7 +28,7 @@ from resources.lab import lab_from_environment
 
 PORT = 3911
 START_SECONDS = 90
-# Without these a headless browser looks for its maker's hosts at every start (docs/references.md#environment-traps).
+# Without these a headless browser contacts its maker's hosts at every start (docs/references.md#environment-traps).
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
          "--disable-component-update", "--disable-sync"]  # fmt: skip
 
@@ -57,7 +57,7 @@ def main(target: Path) -> None:
 
 
 def shoot(page: Page, url: str, path: Path, settle_seconds: float) -> None:
-    """Open a page, wait until it has drawn (the UI polls, so there is no idle network to wait for), and keep it."""
+    """Open a page, wait until it has drawn (the UI polls, so the network is never idle), and save a picture."""
     page.goto(url)
     page.wait_for_timeout(settle_seconds * 1000)
     page.screenshot(path=path)
@@ -66,7 +66,7 @@ def shoot(page: Page, url: str, path: Path, settle_seconds: float) -> None:
 
 @contextmanager
 def webserver(workspace: Path) -> Iterator[str]:
-    """The Dagster UI without its daemon, on loopback, for as long as the block lasts."""
+    """The Dagster UI without its daemon, on loopback, until the block ends."""
     command = [sys.executable, "-m", "dagster_webserver", "-w", str(workspace), "-h", "127.0.0.1", "-p", str(PORT)]
     process = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     base = f"http://127.0.0.1:{PORT}"

@@ -137,7 +137,7 @@ def test_an_audit_that_finds_nothing_fails_the_replay(played: Replay) -> None:
 
 def test_a_second_replay_into_the_same_folder_is_refused(played: Replay) -> None:
     world = played.world
-    with pytest.raises(FileExistsError, match="holds a replay already"):
+    with pytest.raises(FileExistsError, match="has a replay already"):
         replay(world.folder, world.store, world.scale, "vendored", launch, Console(file=io.StringIO()))
 
 
