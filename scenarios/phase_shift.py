@@ -34,7 +34,7 @@ class BlocksConfig:
 
 
 def lay_blocks(out: Writer, config: BlocksConfig, caches: tuple[Artifact, ...]) -> None:
-    """Write one cache of the first whole sequences of each input. A sequence is one document with its block and number as name."""
+    """Write one cache of the first whole sequences of each input. A sequence is a document, named by block and number."""
     opened = [TokenCache.open(cache) for cache in caches]
     counts = [min(config.max_sequences, cache.num_tokens // config.seq_len) for cache in opened]
     documents = (

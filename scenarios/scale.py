@@ -38,8 +38,8 @@ class Scale:
     train_shuffles: bool
     """Whether the phase shift is trained too, not only counted."""
     judges_leak: bool
-    """Whether the runs are long enough that the leak must show beyond the controls. If not, the page reports it and does
-    not judge it. In the small replay the interval of 12 items reaches above zero (-0.052 [-0.111, +0.005] bits per byte)."""
+    """Whether the runs are long enough that the leak must show beyond the controls. If not, the page reports it and does not
+    judge it. In the small replay the interval of 12 items reaches above zero (-0.052 [-0.111, +0.005] bits per byte)."""
     peak_learning_rate: float = 4e-3
 
     def base(self) -> RunSpec:
