@@ -19,7 +19,7 @@ FAULT = "MARIN_REWARD_FAULT"
 
 def main(arguments: list[str]) -> None:
     if not arguments or "=" in arguments[-1]:
-        raise SystemExit("usage: python -m post_training [NAME=VALUE ...] job.json (lineage/jobs/job.py says what a job holds)")
+        raise SystemExit("usage: python -m post_training [NAME=VALUE ...] job.json (lineage/jobs/job.py describes the file)")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S")
     logging.getLogger("jax").setLevel(logging.WARNING)  # JAX warns about every back-end that is absent.
     *settings, file = arguments

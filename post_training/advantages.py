@@ -34,7 +34,7 @@ def advantages(how: Advantage, rewards: Float[np.ndarray, "G N"], valid: Bool[np
 
 
 def leave_one_out(rewards: Float[np.ndarray, "G N"], valid: Bool[np.ndarray, "G N"]) -> Float[np.ndarray, "G N"]:
-    """A_i = r_i - mean of r_j over the other valid j of the group; 0 where there is no other."""
+    """A_i = r_i - mean of r_j over the other valid j of the group; 0 if there is no other."""
     others = valid.sum(axis=1, keepdims=True) - 1
     rest = (rewards.sum(axis=1, keepdims=True) - rewards) / np.maximum(others, 1)
     return np.where(others > 0, rewards - rest, 0.0)

@@ -27,7 +27,7 @@ class Words:
         """Open a tokenizer. Raises: ValueError if the artifact is not a tokenizer that we trained."""
         facts = artifact.manifest.extra.get("tokenizer")
         if facts is None or facts.get("eos") is None:
-            raise ValueError(f"{artifact.name} is no tokenizer with an end of text; give an artifact of datakit.tokenizer")
+            raise ValueError(f"{artifact.name} is not a tokenizer with an end of text; give an artifact of datakit.tokenizer")
         return Words(read_tokenizer(artifact.file(TOKENIZER_FILE)), int(facts["eos"]), artifact.data_version)
 
     def prompt(self, text: str) -> list[int]:

@@ -1,6 +1,6 @@
 """Lifecycle rules of a bucket: delete by age below some prefixes, and keep the rules of others.
 
-The lab's own expiry (`operations/ferry_expiry`) deletes an artifact's manifest first and then its data. A bucket deletes
+The lab's own expiry (`jobs/upkeep.py`) deletes an artifact's manifest first and then its data. A bucket deletes
 objects one by one, so its rule waits a day longer and only deletes what the lab could not delete.
 """
 

@@ -116,7 +116,7 @@ def scouted(store: Store, scout: str, look: Callable[[], Look], now: Callable[[]
     try:
         before = read_report(store, scout)
     except ValueError:  # a broken report must not silence its scout; the new report says that the first times are lost
-        before, lost = None, {f"{_place(scout)}": "the report before cannot be read: first times begin anew"}
+        before, lost = None, {f"{_place(scout)}": "the report before cannot be read: first times start again today"}
         looked = Look(looked.findings, looked.examined, {**looked.left_out, **lost})
     report = report_of(scout, looked, before, started, now())
     save_report(store, report)

@@ -92,7 +92,7 @@ def orphaned_files(stores: Sequence[Store], before: Mapping[str, str]) -> Look:
             since = before.get(subject)
             why = "its manifest names another folder" if address in manifests else "it has no manifest"
             seen = f"seen since {since}" if since else "new tonight: an attempt may be writing it"
-            summary = f"{place} holds {size:,} bytes and nothing refers to it: {why}; {seen}"
+            summary = f"{place} has {size:,} bytes and no manifest refers to it: {why}; {seen}"
             findings.append(Finding(subject, "medium" if since else "low", summary, "./marin storage"))
     return Look(tuple(findings), examined)
 

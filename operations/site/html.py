@@ -42,7 +42,7 @@ def page_html(page: Page, draw: Draw) -> str:
 
 
 def search_index(pages: Sequence[Page]) -> str:
-    """Return the script that holds title, kind, date, summary and path of every page; ASCII only."""
+    """Return the script that has title, kind, date, summary and path of every page; ASCII only."""
     rows = [[page.title, page.kind, page.date, page.summary, page.path] for page in pages]
     return f"window.SITE_PAGES = {json.dumps(rows, ensure_ascii=True, separators=(',', ':'))};\n".replace("<", "\\u003c")
 

@@ -95,5 +95,5 @@ def kept_back(source: Mapping[str, object]) -> str:
     if not licence.lower().startswith(OPEN_LICENCES):
         return f"the licence of {name} ({licence}) is not one that allows excerpts"
     if source.get("trainable") is False or source.get("domain") == "benchmark":
-        return f"{name} holds items of benchmarks, which must not leak into training text"
+        return f"{name} has items of benchmarks, which must not leak into training text"
     return ""

@@ -16,7 +16,7 @@ from operations.probes.outcomes import Outcome, health
 from operations.scouts.reports import reports
 
 type Facts = tuple[Ledger, Store]
-"""The ledger, and the store that holds records of operations."""
+"""The ledger, and the store that has records of operations."""
 
 
 class LabCollector(Collector):

@@ -128,7 +128,7 @@ def _read_sent(store: Store) -> set[str]:
     with naming(store.storage.uri(FILE)):
         record = json_object(text, FILE)
         if record.get("format") != _FORMAT or not _are_texts(record.get("sent")):
-            raise ValueError(f"{FILE} is no list of sent spans of format {_FORMAT}; delete it: a week is sent again")
+            raise ValueError(f"{FILE} is not a list of sent spans of format {_FORMAT}; delete it: a week is sent again")
         return set(record["sent"])
 
 

@@ -47,7 +47,7 @@ LONGEST_POLL = 20.0
 
 @dataclass
 class Broker:
-    """State that the handlers share. One thread uses the queue; the event loop holds the clients that wait."""
+    """State that the handlers share. One thread uses the queue; the event loop serves the clients that wait."""
 
     queue: WorkQueue
     answer_seconds: float

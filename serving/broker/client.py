@@ -4,7 +4,7 @@
 
 A line of ASKS is `{"item": ..., "path": "/v1/completions", "body": {...}}`, with `"once": true` for sampled answers. A line
 of RECORD is `{"item", "digest", "status", "answer"}`. Recorded items are not sent again, so a client that was killed resumes.
-A record holds answers of one version of each model: servers that report their version (`system_fingerprint`; our servers do)
+A record has answers of one version of each model: servers that report their version (`system_fingerprint`; our servers do)
 must all report the same one.
 """
 

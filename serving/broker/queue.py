@@ -75,7 +75,7 @@ class Leased:
 
 
 class FullError(RuntimeError):
-    """The broker holds as many open requests as it may."""
+    """The broker has as many open requests as it allows."""
 
 
 class OtherRequestError(RuntimeError):

@@ -126,7 +126,7 @@ class Choice:
 def answer(
     kind: Kind, head: dict[str, Any], choices: list[dict[str, Any]], weights: WeightsVersion, stream: bool
 ) -> dict[str, Any]:
-    """Build the object around choices; `head` holds `id`, `created` and `model`."""
+    """Build the object around choices; `head` has `id`, `created` and `model`."""
     return {**head, **weights.fields(), "object": _OBJECTS[kind, stream], "choices": choices}
 
 

@@ -75,7 +75,7 @@ class StopScanner:
 
 
 def token_text(tokenizer: Tokenizer, token: int) -> str:
-    """Name a token as vLLM does: its text, or `token_id:N` if its bytes are no complete characters."""
+    """Name a token as vLLM does: its text, or `token_id:N` if its bytes are not complete characters."""
     before = whole_end(tokenizer, tokenizer.encode("a", add_special_tokens=False).ids)
     text = text_behind(tokenizer, before, [token], skip_special_tokens=False)
     return f"token_id:{token}" if HALF_CHARACTER in text else text

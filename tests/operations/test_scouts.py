@@ -74,7 +74,7 @@ def test_a_broken_report_is_silence_and_the_next_one_says_what_was_lost(tmp_path
     [why] = silent(store, ["drift"], NIGHT + HOUR).values()
     assert f"{FOLDER}/drift.json" in why and reports(store, ["drift"]) == []
     report = at(store, NIGHT + DAY, finding("a"))
-    assert report.left_out == {f"{FOLDER}/drift.json": "the report before cannot be read: first times begin anew"}
+    assert report.left_out == {f"{FOLDER}/drift.json": "the report before cannot be read: first times start again today"}
     assert not silent(store, ["drift"], NIGHT + DAY + 4 * HOUR)
 
 
