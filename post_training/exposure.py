@@ -11,7 +11,7 @@ import polars as pl
 
 from evals.audit.evidence import ITEM_KEY, tier_rank
 from lineage.artifact.store import Artifact
-from lineage.graph.edges import lineage_tables, open_all
+from lineage.graph.below import children_of
 from post_training.stage import REWARD_CHECKPOINT
 from post_training.texts import ORIGINS_FILE, ROLLOUT_TEXTS
 
@@ -76,9 +76,8 @@ def _marked(checkpoint: Artifact) -> Leg:
 
 def _made_of(parent: Artifact, stage: str) -> list[Artifact]:
     """Return what a stage made directly from an artifact, the newest last."""
-    edges = lineage_tables(parent.store).edges
-    made = edges.filter((pl.col("parent") == parent.spec.address) & (pl.col("child_stage") == stage))
-    return sorted(open_all(parent.store, made["child"].unique().sort().to_list()), key=lambda each: each.manifest.created)
+    made = [child for child in children_of(parent) if child.spec.stage == stage]
+    return sorted(made, key=lambda each: each.manifest.created)
 
 
 def rollout_reads(legs: Sequence[Leg], documents: Sequence[str]) -> pl.DataFrame:

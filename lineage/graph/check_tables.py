@@ -11,6 +11,7 @@ from lineage.artifact.manifest import MANIFEST_NAME, Manifest, UnsoundManifestEr
 from lineage.artifact.store import Store
 from lineage.artifact.verified import changed_on_bucket
 from lineage.graph.edges import LineageTables, edge_rows, read_tables
+from lineage.graph.scan import unlogged
 from lineage.storage.digests import text_digest
 from lineage.storage.files import Listed
 from lineage.storage.root import WORKING
@@ -25,6 +26,7 @@ type Kind = Literal[
     "damaged",
     "lost_input",
     "swapped_input",
+    "unlogged",
 ]
 REMEDIES: dict[Kind, str] = {
     "missing_edge": "the manifest names this input, the table does not: rebuild the tables (`./marin lineage --rebuild`)",
@@ -36,6 +38,7 @@ REMEDIES: dict[Kind, str] = {
     "damaged": "data files are absent or have another size: copy them back, or delete the artifact and materialize it again",
     "lost_input": "its input is gone: it can be used, not walked or reproduced; materialize the input again",
     "swapped_input": "its input now has other bytes than it read: materialize it again",
+    "unlogged": "committed, but the commit log lacks it: make the log again (`./marin lineage --rebuild`)",
 }  # fmt: skip
 
 
@@ -66,8 +69,12 @@ class Manifests:
 
 
 def check_lineage(store: Store) -> list[Finding]:
-    """Return every disagreement in address order. Missing tables are no finding, because they are a cache."""
-    return check_tables(every_manifest(store), read_tables(store))
+    """Return every disagreement in address order. Missing tables or a missing log are no finding: queries make them."""
+    manifests = every_manifest(store)
+    missing = [Finding("unlogged", address) for address in unlogged(store, manifests.sound)]
+    return sorted(
+        [*check_tables(manifests, read_tables(store)), *missing], key=lambda f: (f.artifact, f.kind, f.input, f.parent)
+    )
 
 
 def check_tables(manifests: Manifests, tables: LineageTables | None) -> list[Finding]:

@@ -20,6 +20,7 @@ from typing import Literal
 
 from lineage.artifact.manifest import MANIFEST_NAME
 from lineage.artifact.store import Artifact, Store
+from lineage.commit_log.entries import announce
 from lineage.signing.sign import carry_envelope
 from lineage.storage.digests import text_digest
 from lineage.storage.leases import lease
@@ -124,6 +125,7 @@ def _copy(artifact: Artifact, into: Store, who: str) -> None:
     if into.find(artifact.spec) is None:  # else the note belongs to another copier
         into.storage.replace(f"{address}/{MIRRORED}", note.encode())
     carry_envelope(artifact.store.storage, into.storage, manifest_name, text)
+    announce(into.storage, artifact.manifest, text)
     if into.storage.create(manifest_name, text):
         return
     winner = into.find(artifact.spec)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from lineage.artifact.manifest import MANIFEST_NAME, sound_manifest
 from lineage.artifact.store import Artifact, Store
+from lineage.commit_log.entries import announce
 from lineage.signing.judge import Judge
 from lineage.signing.policy import policy_from
 from lineage.signing.sign import sign_manifest
@@ -85,7 +86,10 @@ def _check_signature(store: Store, rewrite: Rewrite, judge: Judge) -> None:
 
 
 def _sign(store: Store, rewrite: Rewrite) -> None:
-    sign_manifest(store.storage, sound_manifest(rewrite.after, rewrite.target, rewrite.target), rewrite.after)
+    """Write the signature and the commit log's entry of a manifest that is about to be written."""
+    manifest = sound_manifest(rewrite.after, rewrite.target, rewrite.target)
+    sign_manifest(store.storage, manifest, rewrite.after)
+    announce(store.storage, manifest, rewrite.after)
 
 
 def _keep(store: Store, where: str, text: str) -> None:

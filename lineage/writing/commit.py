@@ -11,6 +11,7 @@ from lineage.artifact.file_entries import file_entry
 from lineage.artifact.made_by import this_process
 from lineage.artifact.manifest import MANIFEST_NAME, Manifest, ResourceUse, ShardRecord, content_version, to_json
 from lineage.artifact.store import Artifact, Store
+from lineage.commit_log.entries import announce
 from lineage.shards.run import ShardFolder
 from lineage.signing.sign import sign_manifest
 from lineage.signing.statement import STRONG_STAGES
@@ -65,12 +66,14 @@ def commit(
     manifest = _with_checksums(store, manifest, data_address)
     text = to_json(manifest)
     envelope = sign_manifest(store.storage, manifest, text, strong)
+    entry = announce(store.storage, manifest, text)
     won = _create(store, manifest, text, replacing)
     shutil.rmtree(spent)
     if won:
         _delete_orphans(store, manifest)
         return manifest
     store.storage.delete(data_address)
+    store.storage.delete(entry)
     if envelope is not None:
         store.storage.delete(envelope)
     winner = store.find(spec)

@@ -17,6 +17,7 @@ from evals.audit.takedown_plan import PlanStep, TakedownPlan, missing_features, 
 from lineage.artifact.locate import locate
 from lineage.artifact.store import Store
 from lineage.graph.affected import Affected, affected_by, artifacts_of_stage
+from lineage.graph.below import made_by, tables_below
 from lineage.graph.edges import LineageTables, lineage_tables
 from marin_assets.cli.console import print_table
 from marin_assets.cli.options import ARTIFACT, AS_JSON, ROOT
@@ -74,8 +75,10 @@ def _reached(root: str | None, stage: str | None, version: str | None, artifact:
     stores = stores_of(root)
     if artifact is not None:
         changed = locate(stores, artifact)
-        return [(changed.store, affected_by(lineage_tables(changed.store), [changed.spec.address]))]
+        return [(changed.store, affected_by(tables_below(changed.store, [changed]), [changed.spec.address]))]
     assert stage is not None  # the command line gives one of the two
+    if version is not None and (found := [(store, made) for store in stores if (made := made_by(store, stage, version))]):
+        return [(store, affected_by(tables_below(store, made), [each.spec.address for each in made])) for store, made in found]
     tables = [(store, lineage_tables(store)) for store in stores]
     holding = [(store, held) for store, held in tables if _holds(held, stage, version)]
     if not holding:  # the store with the most artifacts lists them in its error

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import polars as pl
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -15,7 +14,7 @@ from evals.audit.page import Block, Picture, page_sections
 from evals.scoring.report_page import Table as PageTable
 from lineage.artifact.locate import locate
 from lineage.artifact.store import Artifact
-from lineage.graph.edges import lineage_tables, open_all
+from lineage.graph.below import children_of
 from marin_assets.cli.console import print_table
 from marin_assets.cli.options import ARTIFACT, AS_JSON, ROOT, exit_by
 from marin_assets.cli.rollout_exposure import print_reward_audit
@@ -62,9 +61,7 @@ def print_audit(text: str, root: str | None, *, as_json: bool, console: Console)
 
 def audit_of(checkpoint: Artifact) -> Artifact:
     """Return the newest audit of an artifact. Raises: ValueError if there is none."""
-    edges = lineage_tables(checkpoint.store).edges
-    made = edges.filter((pl.col("parent") == checkpoint.spec.address) & pl.col("child_stage").is_in(AUDIT_STAGES))
-    audits = open_all(checkpoint.store, made["child"].unique().to_list())
+    audits = [child for child in children_of(checkpoint) if child.spec.stage in AUDIT_STAGES]
     if not audits:
         key = "/".join((*checkpoint.spec.key[:-1], "contamination_audit"))
         raise ValueError(

@@ -13,8 +13,10 @@ from lineage.artifact.locate import locate
 from lineage.artifact.store import Artifact, Store
 from lineage.build import reproduce as again
 from lineage.build.reproduce import Comparison
+from lineage.graph.below import tables_below
 from lineage.graph.check_tables import check_lineage
-from lineage.graph.edges import lineage_tables, open_all, rebuild_tables
+from lineage.graph.edges import open_all, rebuild_tables
+from lineage.graph.scan import rebuild_log
 from lineage.graph.walk import Direction, LineageGraph
 from lineage.shards.execution import Execution
 from marin_assets.cli.lineage_picture import html_page, mermaid
@@ -30,8 +32,8 @@ def lineage(
     down: Annotated[bool, typer.Option("--down/--up", help="What was made from it, or what it was made from.")] = False,
     graph: Annotated[str | None, typer.Option(help="Print a picture instead: mermaid or html (one file, no network).")] = None,
     as_json: Annotated[bool, AS_JSON] = False,
-    check: Annotated[bool, typer.Option(help="Compare manifests and lineage tables, and name what disagrees.")] = False,
-    rebuild: Annotated[bool, typer.Option(help="Make the lineage tables again from the manifests alone.")] = False,
+    check: Annotated[bool, typer.Option(help="Compare manifests, tables and commit log; name what disagrees.")] = False,
+    rebuild: Annotated[bool, typer.Option(help="Make tables and commit log again from the manifests alone.")] = False,
     root: Annotated[str | None, ROOT] = None,
 ) -> None:
     """Show what an artifact was made from, or what was made from it, from manifests alone."""
@@ -81,10 +83,10 @@ def show_walk(text: str, root: str | None, *, direction: Direction, shown: str, 
 
 
 def walk(artifact: Artifact, direction: Direction) -> list[Artifact]:
-    """Return the artifact and its ancestors (manifest by manifest) or descendants (by the lineage tables), nearest first."""
+    """Return the artifact and its ancestors (manifest by manifest) or descendants (by the commit log), nearest first."""
     if direction == "up":
         return list(artifact.store.walk_up(artifact))
-    graph = LineageGraph(lineage_tables(artifact.store))
+    graph = LineageGraph(tables_below(artifact.store, [artifact]))
     return open_all(artifact.store, graph.walk(artifact.spec.address, "down"))
 
 
@@ -114,6 +116,7 @@ def check_stores(root: str | None, *, rebuild: bool, as_json: bool, console: Con
     for store in stores_of(root):
         if rebuild:
             tables = rebuild_tables(store)
+            rebuild_log(store)
             if not as_json:
                 console.print(
                     f"{store.root}: {tables.artifacts.height:,} artifacts, {tables.edges.height:,} edges", soft_wrap=True
@@ -125,7 +128,9 @@ def check_stores(root: str | None, *, rebuild: bool, as_json: bool, console: Con
         for where, finding in findings:
             console.print(f"{where}: {finding}", soft_wrap=True, markup=False)
         console.print(
-            f"{len(findings)} disagreements between manifests and lineage tables" if findings else "nothing disagrees"
+            f"{len(findings)} disagreements of manifests with each other, lineage tables or commit log"
+            if findings
+            else "nothing disagrees"
         )
     return not findings
 

@@ -1,4 +1,4 @@
-"""Counted requests: the gate lists partitions of a key together and reads a text once for each state; a commit takes four."""
+"""Counted requests: the gate lists partitions of a key together and reads a text once for each state; a commit takes five."""
 
 import uuid
 from pathlib import Path
@@ -85,11 +85,11 @@ def test_a_key_with_many_other_partitions_is_not_listed_whole(gcs: GcsServer, tm
     assert gcs.counts["list"] <= 2 + 2 + 2, "log and mixture; at most two pages of the key; two partitions"
 
 
-def test_a_commit_takes_four_requests_beside_its_data_files(gcs: GcsServer, tmp_path: Path) -> None:
-    """Signature, manifest, the listing with the checksums, and the look for data of writers that were killed."""
+def test_a_commit_takes_five_requests_beside_its_data_files(gcs: GcsServer, tmp_path: Path) -> None:
+    """Signature, entry of the commit log, manifest, the listing with the checksums, and the look for data of killed writers."""
     store = Store(gcs.bucket(uuid.uuid4().hex), scratch_folder=str(tmp_path / "scratch"))
     gcs.counts.clear()
     with writing(store, ArtifactSpec(("tests", "many"), None, "tests.stage", "1", {})) as out:
         for number in range(7):
             (out.folder / f"{number}.bin").write_bytes(b"x")
-    assert dict(gcs.counts) == {"upload": 7 + 2, "list": 2, "any": 7 + 4}
+    assert dict(gcs.counts) == {"upload": 7 + 3, "list": 2, "any": 7 + 5}

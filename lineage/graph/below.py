@@ -1,0 +1,89 @@
+"""What was made from some bytes, directly or through others, by the commit log: no query here lists the root.
+
+The log gives candidates and each one's manifest confirms it, so a forged row adds nothing.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from lineage.artifact.store import Artifact, Store
+from lineage.commit_log.entries import DamagedLogError
+from lineage.commit_log.keys import Bytes, bytes_read, data_key, own_bytes, stage_key
+from lineage.commit_log.reader import CommitLog
+from lineage.graph.edges import LineageTables, tables_of
+from lineage.graph.scan import open_log
+from lineage.names import check_relative
+
+READERS = 16
+
+
+def children_of(artifact: Artifact) -> list[Artifact]:
+    """Return what was made directly from an artifact, in address order.
+
+    What read other bytes at its address, before it was made again, is not included.
+    """
+    candidates = Candidates(artifact.store, open_log(artifact.store))
+    ref = artifact.ref("")
+    return [
+        child
+        for child in candidates.of([data_key(own_bytes(artifact.manifest))])
+        if any(each.address == ref.address and each.data_version == ref.data_version for each in child.spec.inputs)
+    ]
+
+
+def tables_below(store: Store, origins: Sequence[Artifact]) -> LineageTables:
+    """Return the tables of the origins, of what is equal to them, of all that read such bytes, and so on.
+
+    They hold all that `lineage.graph.affected.affected_by` needs to answer for the origins as it does with the whole tables.
+    """
+    candidates = Candidates(store, open_log(store))
+    found = {origin.spec.address: origin.manifest for origin in origins}
+    done: set[Bytes] = set()
+    while pending := {own_bytes(manifest) for manifest in found.values()} - done:
+        done |= pending
+        for artifact in candidates.of([data_key(data) for data in sorted(pending)]):
+            if own_bytes(artifact.manifest) in pending or not pending.isdisjoint(bytes_read(artifact.manifest)):
+                found[artifact.spec.address] = artifact.manifest
+    return tables_of([(address, manifest, "") for address, manifest in found.items()])
+
+
+def made_by(store: Store, stage: str, version: str) -> list[Artifact]:
+    """Return every artifact that a version of a stage made, in address order."""
+    candidates = Candidates(store, open_log(store))
+    made = candidates.of([stage_key(stage, version)])
+    return [artifact for artifact in made if (artifact.spec.stage, artifact.spec.stage_version) == (stage, version)]
+
+
+@dataclass
+class Candidates:
+    """Artifacts that the log names, opened several at once; each manifest is read once."""
+
+    store: Store
+    log: CommitLog
+    _opened: dict[str, Artifact | None] = field(default_factory=dict)
+
+    def of(self, keys: Collection[int]) -> list[Artifact]:
+        """Return the candidates of some keys that are there, in address order.
+
+        Raises: ValueError naming a manifest that was edited or moved.
+        """
+        found = self.log.find(keys)
+        addresses = sorted({address for each in found.values() for address in each})
+        for address in addresses:
+            _check_address(address, self.store)
+        self._open(address for address in addresses if address not in self._opened)
+        return [artifact for address in addresses if (artifact := self._opened[address]) is not None]
+
+    def _open(self, addresses: Iterable[str]) -> None:
+        fresh = list(addresses)
+        with ThreadPoolExecutor(READERS, thread_name_prefix="manifests") as pool:
+            self._opened |= dict(zip(fresh, pool.map(self.store.open, fresh), strict=True))
+
+
+def _check_address(address: str, store: Store) -> None:
+    """Raises: DamagedLogError for an address that would lead outside the root."""
+    try:
+        check_relative(address, "an address")
+    except ValueError as error:
+        raise DamagedLogError(f"the commit log of {store.root}", error) from error
