@@ -33,8 +33,8 @@ GROUP_BYTES = 8 << 20
 """A group that becomes larger is refused. Ours take about 400 KiB."""
 RUN_GROUPS = 64
 """Neighbouring groups that one request reads."""
-TAIL_BYTES = 32 << 10
-"""How much of the end of a file is read at once. The index of `MAX_ROWS` rows takes 16 KiB."""
+TAIL_BYTES = 256 << 10
+"""How much of the end of a file is read at once. The index of `MAX_ROWS` rows takes 16 KiB; a small segment is read whole."""
 _INDEX = np.dtype([("first", "<u8"), ("bytes", "<u4"), ("rows", "<u4")])
 _END = struct.Struct("<8sIQ")
 _MAGIC = b"marinlg1"
@@ -43,12 +43,15 @@ _NAME = re.compile(r"(?P<rows>[0-9]{1,9})-[0-9a-f]{32}\.segment")
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """A segment whose index was read. `starts`: where each group begins in the file, and where the last one ends."""
+    """A segment whose index was read. `starts`: where each group begins in the file, and where the last one ends. `tail`: the
+    bytes at its end."""
 
     storage: Storage
     name: str
+    size: int
     index: np.ndarray
     starts: np.ndarray
+    tail: bytes
 
     def runs(self, keys: Sequence[int]) -> list[range]:
         """Return the runs of groups that may hold some of the keys."""
@@ -59,13 +62,14 @@ class Segment:
         return _runs(groups)
 
     def read(self, run: range) -> pl.DataFrame:
-        """Return the rows of a run of groups (ROWS_SCHEMA) by one request.
+        """Return the rows of a run of groups (ROWS_SCHEMA), by one request if they are not in the tail.
 
         Raises: DamagedLogError; FileNotFoundError if the segment was merged away.
         """
         where = f"{FOLDER}/{self.name}"
         start, stop = int(self.starts[run.start]), int(self.starts[run.stop])
-        data = self.storage.files.read_range(where, start, stop)
+        known = self.size - len(self.tail)
+        data = self.tail[start - known : stop - known] if start >= known else self.storage.files.read_range(where, start, stop)
         parts = [
             _group(data[int(self.starts[g]) - start : int(self.starts[g + 1]) - start], int(self.index["rows"][g]), where)
             for g in run
@@ -96,19 +100,21 @@ def open_segment(storage: Storage, name: str, size: int) -> Segment:
     """Read the index of a segment by one range. Raises: DamagedLogError; FileNotFoundError if it was merged away."""
     where = f"{FOLDER}/{name}"
     tail = storage.files.read_range(where, max(0, size - TAIL_BYTES), size)
-    if len(tail) < _END.size:
-        raise DamagedLogError(storage.uri(where), f"it has {size} bytes")
-    magic, groups, digest = _END.unpack(tail[-_END.size :])
-    end = len(tail) - _END.size
-    kept = tail[max(0, end - groups * _INDEX.itemsize) : end]
-    if magic != _MAGIC or len(kept) != groups * _INDEX.itemsize or xxhash.xxh3_64_intdigest(kept) != digest:
+    magic, groups, digest = _END.unpack(tail[-_END.size :]) if len(tail) >= _END.size else (b"", 0, 0)
+    wanted = groups * _INDEX.itemsize + _END.size
+    if magic != _MAGIC or wanted > size:
+        raise DamagedLogError(storage.uri(where), f"its {size:,} bytes do not end as they were written")
+    if wanted > len(tail):
+        tail = storage.files.read_range(where, size - wanted, size)
+    kept = tail[len(tail) - wanted : len(tail) - _END.size]
+    if xxhash.xxh3_64_intdigest(kept) != digest:
         raise DamagedLogError(storage.uri(where), "its index is not as it was written")
     index = np.frombuffer(kept, _INDEX)
     starts = np.concatenate([[0], np.cumsum(index["bytes"], dtype=np.int64)])
     rows, most = int(index["rows"].sum(dtype=np.int64)), int(index["rows"].max(initial=0))
     if starts[-1] + len(kept) + _END.size != size or most > GROUP_ROWS or rows != rows_in_name(name) or rows > MAX_ROWS:
         raise DamagedLogError(storage.uri(where), f"its index speaks of {rows:,} rows in {starts[-1]:,} of {size:,} bytes")
-    return Segment(storage, name, index, starts)
+    return Segment(storage, name, size, index, starts, tail)
 
 
 def write_segments(storage: Storage, rows: pl.DataFrame) -> list[str]:

@@ -32,10 +32,11 @@ WRITES = ("create", "replace", "publish", "delete")
 
 @pytest.fixture(autouse=True)
 def small_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log of a few commits is folded and merged, and a segment has several groups of rows."""
+    """A log of a few commits is folded and merged, a segment has several groups of rows, and they are read by ranges."""
     monkeypatch.setattr("lineage.graph.scan.FOLD_AT", 3)
     monkeypatch.setattr("lineage.commit_log.compact.FAN_OUT", 2)
     monkeypatch.setattr("lineage.commit_log.segments.GROUP_ROWS", 2)
+    monkeypatch.setattr("lineage.commit_log.segments.TAIL_BYTES", 64)
 
 
 def below(store: Store, artifact: Artifact) -> set[str]:
@@ -43,7 +44,7 @@ def below(store: Store, artifact: Artifact) -> set[str]:
     return set(graph.walk(artifact.spec.address, "down"))
 
 
-@settings(max_examples=examples(12))
+@settings(max_examples=examples(8))
 @given(recomputes(), st.data())
 def test_affected_by_the_log_is_affected_by_every_manifest(graph: Recomputes, data: st.DataObject) -> None:
     """Nodes are made again with equal bytes, some are deleted, and the log is asked and compacted in between."""
@@ -61,7 +62,7 @@ def test_affected_by_the_log_is_affected_by_every_manifest(graph: Recomputes, da
         assert set(by_log.addresses) == {made[place].spec.address for place in graph.below(bad[0], made)}
 
 
-@settings(max_examples=examples(12))
+@settings(max_examples=examples(8))
 @given(dags(), st.data())
 def test_children_and_stages_are_those_of_every_manifest(parents: list[list[int]], data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -304,7 +305,7 @@ def test_any_changed_byte_of_a_segment_is_named_or_changes_no_confirmed_answer(t
     path = tmp_path / SEGMENTS / name
     whole = path.read_bytes()
     outcomes = {"named": 0, "answered": 0}
-    for at in range(0, len(whole), 7):
+    for at in range(0, len(whole), 11):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
         try:
             assert {child.spec.address for child in children_of(parent)} <= children
