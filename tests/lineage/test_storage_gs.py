@@ -92,9 +92,9 @@ def test_whatever_the_server_does_an_artifact_is_whole(server: GcsServer, tmp_pa
 def test_a_commit_whose_answer_was_lost_is_ours(server: GcsServer, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The request is sent again and refused, because our own manifest is there: its data must not be deleted."""
     store = fresh_store(server, tmp_path)
-    server.faults.append(Fault("upload", len(FILES) + 2, "lost"))
+    server.faults.append(Fault("upload", len(FILES) + 3, "lost"))
     made = write(store)
-    assert server.counts["upload"] == len(FILES) + 3  # signature, manifest, manifest again
+    assert server.counts["upload"] == len(FILES) + 4  # signature, log entry, manifest, manifest again
     assert assert_whole(store).manifest.data_folder == made.manifest.data_folder
     assert "another writer" not in caplog.text
 
@@ -192,9 +192,9 @@ def write_in_child(url: str, root: str, scratch: str) -> None:
     write(Store(root, scratch_folder=scratch))
 
 
-@pytest.mark.parametrize("number", range(1, len(FILES) + 5))
+@pytest.mark.parametrize("number", range(1, len(FILES) + 6))
 def test_a_writer_killed_at_any_request_leaves_all_or_nothing(server: GcsServer, tmp_path: Path, number: int) -> None:
-    """SIGKILL while its n-th request is on the way: files, checksums, signature, manifest, the look for leftovers."""
+    """SIGKILL while its n-th request is on the way: files, checksums, signature, log entry, manifest, the look for leftovers."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["lineage.artifact.store", "google.cloud.storage"])
     store = fresh_store(server, tmp_path)
@@ -211,7 +211,7 @@ def test_a_writer_killed_at_any_request_leaves_all_or_nothing(server: GcsServer,
     server.settle()
     assert child.exitcode == -signal.SIGKILL
     artifact = store.find(SPEC)
-    assert (artifact is not None) == (number > len(FILES) + 2), "the manifest comes last"
+    assert (artifact is not None) == (number > len(FILES) + 3), "the manifest comes last"
     if artifact is None:
         write(store)
     assert_whole(store)
@@ -237,7 +237,7 @@ def test_what_operations_cost(server: GcsServer, tmp_path: Path) -> None:
     assert cost(lambda: list(store.walk_up(made))) == {"read": 1}
     assert cost(lambda: made.input("many").folder()) == {"read": 1 + MANY_FILES}
     assert cost(lambda: made.input("many").folder()) == {"read": 1}, "fetched once"
-    assert cost(lambda: write(store)) == {"list": 2, "upload": len(FILES) + 2}
+    assert cost(lambda: write(store)) == {"list": 2, "upload": len(FILES) + 3}
 
 
 def test_two_pages_of_a_listing_are_one_listing(server: GcsServer, tmp_path: Path) -> None:
