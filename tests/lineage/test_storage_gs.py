@@ -194,7 +194,7 @@ def write_in_child(url: str, root: str, scratch: str) -> None:
 
 @pytest.mark.parametrize("number", range(1, len(FILES) + 6))
 def test_a_writer_killed_at_any_request_leaves_all_or_nothing(server: GcsServer, tmp_path: Path, number: int) -> None:
-    """SIGKILL while its n-th request is on the way: files, checksums, signature, log entry, manifest, the look for leftovers."""
+    """SIGKILL while its n-th request is on the way: files, checksums, signature, log entry, manifest, the look for rests."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["lineage.artifact.store", "google.cloud.storage"])
     store = fresh_store(server, tmp_path)
