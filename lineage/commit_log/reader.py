@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+import numpy as np
 import polars as pl
 
 from lineage.commit_log.entries import READERS, Entry, entry_names, read_entries
@@ -83,9 +84,10 @@ class CommitLog:
     def _rows(self, keys: Collection[int]) -> pl.DataFrame:
         wanted = pl.Series(sorted(keys), dtype=pl.UInt64).implode()
         is_wanted = pl.col("key").is_in(wanted)
+        few = np.fromiter(keys, np.uint64, len(keys))
         reads = [(segment, run) for segment in self.segments for run in segment.runs(list(keys))]
         with ThreadPoolExecutor(READERS, thread_name_prefix="segments") as pool:
-            parts = list(pool.map(lambda read: read[0].read(read[1]).filter(is_wanted), reads))
+            parts = list(pool.map(lambda read: read[0].read(read[1], few).filter(is_wanted), reads))
         recent = rows_of(self._entries.values())
         if self.besides is not None:
             recent = pl.concat([recent, self.besides])

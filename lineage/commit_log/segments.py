@@ -27,14 +27,14 @@ from lineage.storage.root import Storage
 
 FOLDER = ".lineage/segments"
 ROWS_SCHEMA = {"key": pl.UInt64, "address": pl.String}
-GROUP_ROWS = 4_096
+GROUP_ROWS = 1_024
 MAX_ROWS = 1 << 22
 GROUP_BYTES = 8 << 20
-"""A group that becomes larger is refused. Ours take about 400 KiB."""
+"""A group that becomes larger is refused. Ours take about 100 KiB."""
 RUN_GROUPS = 64
 """Neighbouring groups that one request reads."""
 TAIL_BYTES = 256 << 10
-"""How much of the end of a file is read at once. The index of `MAX_ROWS` rows takes 16 KiB; a small segment is read whole."""
+"""How much of the end of a file is read at once. The index of `MAX_ROWS` rows takes 64 KiB; a small segment is read whole."""
 _INDEX = np.dtype([("first", "<u8"), ("bytes", "<u4"), ("rows", "<u4")])
 _END = struct.Struct("<8sIQ")
 _MAGIC = b"marinlg1"
@@ -61,8 +61,10 @@ class Segment:
         groups = sorted({group for a, b in zip(low.tolist(), high.tolist(), strict=True) for group in range(a, b)})
         return _runs(groups)
 
-    def read(self, run: range) -> pl.DataFrame:
+    def read(self, run: range, keys: np.ndarray | None = None) -> pl.DataFrame:
         """Return the rows of a run of groups (ROWS_SCHEMA), by one request if they are not in the tail.
+
+        `keys`: groups with none of them are left out.
 
         Raises: DamagedLogError; FileNotFoundError if the segment was merged away.
         """
@@ -71,7 +73,7 @@ class Segment:
         known = self.size - len(self.tail)
         data = self.tail[start - known : stop - known] if start >= known else self.storage.files.read_range(where, start, stop)
         parts = [
-            _group(data[int(self.starts[g]) - start : int(self.starts[g + 1]) - start], int(self.index["rows"][g]), where)
+            _group(data[int(self.starts[g]) - start : int(self.starts[g + 1]) - start], int(self.index["rows"][g]), where, keys)
             for g in run
         ]
         return pl.concat([pl.DataFrame(schema=ROWS_SCHEMA), *parts])
@@ -142,15 +144,18 @@ def _write(storage: Storage, rows: pl.DataFrame) -> str:
     return name
 
 
-def _group(data: bytes, rows: int, where: str) -> pl.DataFrame:
-    """Return the rows of one group. Raises: DamagedLogError for bytes that do not give them."""
+def _group(data: bytes, rows: int, where: str, wanted: np.ndarray | None) -> pl.DataFrame:
+    """Return the rows of a group, none if it has no wanted key. Raises: DamagedLogError for bytes that do not give them."""
     try:
         unpacking = zlib.decompressobj()
         unpacked = unpacking.decompress(data, GROUP_BYTES)
+        keys = np.frombuffer(unpacked[: 8 * rows], "<u8")
+        if unpacking.eof and wanted is not None and not np.isin(keys, wanted).any():
+            return pl.DataFrame(schema=ROWS_SCHEMA)
         addresses = unpacked[8 * rows :].decode().split("\n")
         if not unpacking.eof or len(addresses) != rows:
             raise ValueError(f"{len(addresses):,} addresses of {rows:,}")
-        return pl.DataFrame({"key": np.frombuffer(unpacked[: 8 * rows], "<u8"), "address": addresses}, schema=ROWS_SCHEMA)
+        return pl.DataFrame({"key": keys, "address": addresses}, schema=ROWS_SCHEMA)
     except (zlib.error, ValueError) as error:
         raise DamagedLogError(where, f"a group of rows cannot be read ({error})") from error
 
