@@ -1,4 +1,5 @@
-"""Counted requests: the gate lists partitions of a key together and reads a text once for each state; a commit takes five."""
+"""Counted requests: the gate lists partitions of a key together and reads a text once for each state; a commit takes five; what
+was made from an artifact is found without a listing of the root."""
 
 import uuid
 from pathlib import Path
@@ -8,6 +9,7 @@ from gcs_server import GcsServer
 
 from lineage.artifact.spec import ArtifactSpec, InputRef
 from lineage.artifact.store import Artifact, Store
+from lineage.graph.below import children_of
 from lineage.trust.gate import inspect
 from lineage.trust.verdicts import quarantine
 from lineage.writing.write import writing
@@ -93,3 +95,19 @@ def test_a_commit_takes_five_requests_beside_its_data_files(gcs: GcsServer, tmp_
         for number in range(7):
             (out.folder / f"{number}.bin").write_bytes(b"x")
     assert dict(gcs.counts) == {"upload": 7 + 3, "list": 2, "any": 7 + 5}
+
+
+def test_children_are_found_without_a_listing_of_the_root(gcs: GcsServer, made: tuple[Artifact, list[Artifact]]) -> None:
+    """3,000 manifests that the log does not know are three more pages of a root's listing; nobody asks for them."""
+    mixture, raw = made
+    assert len(children_of(raw[0])) == 1, "the first question makes the log"
+    bucket = mixture.store.root.removeprefix("gs://")
+    with gcs.objects.lock:
+        stored = gcs.objects.objects[bucket, f"{raw[0].spec.address}/manifest.json"]
+        for i in range(3_000):
+            gcs.objects.keep(bucket, f"tests/other/a{i}/v/manifest.json", stored)
+    gcs.counts.clear()
+    assert [child.name for child in children_of(raw[0])] == ["tests/cache[s0]"]
+    commits = 1 + 2 * SOURCES
+    assert gcs.counts["list"] == 2, "entries and segments"
+    assert gcs.counts["read"] == 1 + commits + 1 + 2, "marker, entries, the end of the segment, parent and child"
