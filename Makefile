@@ -10,7 +10,7 @@ OF_EXTRAS := tests/datakit/test_datatrove_steps.py tests/datakit/test_datatrove_
 	tests/datakit/test_fasttext_scorer.py tests/datakit/test_contamination_paraphrase.py tests/post_training/test_environments.py
 PACKAGES := lineage datakit trainer serving evals science recipes marin_assets resources sensors jobs partitions scenarios standards operations post_training
 
-.PHONY: help setup wheel extras libtpu ferry bison isoflop isoflop-rehearsal coverage moe moe-study post-train post-train-study site ui test test-long cluster-test cluster-ferry chaos image-test purge-study fuzz check check-fast format lock clean
+.PHONY: help setup wheel extras libtpu ferry bison histories isoflop isoflop-rehearsal coverage moe moe-study post-train post-train-study site ui test test-long cluster-test cluster-ferry chaos image-test purge-study fuzz check check-fast format lock clean
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -24,6 +24,9 @@ ferry: setup ## Materialize today's smoke ferry and show what it did
 
 bison: setup ## Replay the Bison incident: a leaked test set, a stale cache, the audit, two shuffles (some minutes)
 	@$(PY) -m scenarios bison
+
+histories: setup ## Replay the 32B run at a thousandth: phase 1, QK-norm, Bison and Mantis, with a page (some minutes); goes on where it was killed
+	@$(PY) -m scenarios histories
 
 isoflop: setup ## A law by real runs: rates, 32 trials, forecasts frozen before four held-out runs, verdicts, a page (two hours); goes on where it was killed
 	@$(PY) -m benchmarks.science.isoflop

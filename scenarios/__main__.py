@@ -1,5 +1,5 @@
-"""`python -m scenarios bison [FOLDER]`, `moe`, `moe-study`, `post-train` or `post-train-study`: run a scenario, print its
-evidence, write its page.
+"""`python -m scenarios bison [FOLDER]`, `histories [FOLDER]`, `moe`, `moe-study`, `post-train` or `post-train-study`: run a
+scenario, print its evidence, write its page.
 
 The exit status is 1 if an expectation fails.
 """
@@ -30,6 +30,9 @@ from scenarios.bison_page import write_page
 from scenarios.evidence import Evidence, Teller, failures
 from scenarios.experts import Outcome, compare, look, made
 from scenarios.experts_page import write_experts_page
+from scenarios.histories import play
+from scenarios.histories_page import write_histories_page
+from scenarios.history_specs import thousandth
 from scenarios.rewards import LOOK, STUDY, judge, learned
 from scenarios.rewards_page import write_rewards_page
 from scenarios.scale import full
@@ -41,13 +44,16 @@ WORKERS = 2
 def main(arguments: list[str]) -> int:
     """Run a scenario and print its result."""
     parser = argparse.ArgumentParser(prog="python -m scenarios", description=__doc__)
-    parser.add_argument("scenario", choices=["bison", "moe", "moe-study", "post-train", "post-train-study"])
-    parser.add_argument("folder", nargs="?", type=Path, help="bison: a folder without a replay (.marin/bison/<UTC time>)")
+    parser.add_argument("scenario", choices=["bison", "histories", "moe", "moe-study", "post-train", "post-train-study"])
+    folders = "bison: a folder without a replay (.marin/bison/<UTC time>); histories: any (.marin/histories)"
+    parser.add_argument("folder", nargs="?", type=Path, help=folders)
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     logging.getLogger("lineage.build.plan").setLevel(logging.INFO)
     if options.scenario == "bison":
         return play_bison(options.folder)
+    if options.scenario == "histories":
+        return play_histories(options.folder)
     return play_experts(options.scenario) if options.scenario.startswith("moe") else play_rewards(options.scenario)
 
 
@@ -62,6 +68,14 @@ def play_bison(chosen: Path | None) -> int:
     page = write_page(played)
     console.rule()
     return conclude(played.evidence, page, console)
+
+
+def play_histories(chosen: Path | None) -> int:
+    """Replay the 32B history at a thousandth; what its folder holds is reused."""
+    folder = (chosen or ROOT / "histories").resolve()
+    console = Console()
+    replayed = play(folder, thousandth(), run_subprocess, Teller(console, []), Execution(WORKERS))
+    return conclude(replayed.evidence, write_histories_page(folder / "histories.html", replayed), console)
 
 
 def play_experts(scenario: str) -> int:
