@@ -23,10 +23,10 @@ from benchmarks.planted_leaks import read_data
 from benchmarks.sentence_encoder import SentenceEncoder
 from datakit.contamination.channels import CHANNELS, channel_table, index_items
 from datakit.contamination.coverage import ContaminationConfig
-from datakit.contamination.policy import STANDING_TIERS
 from datakit.contamination.scan import scan
 from datakit.text.canonical_text import canonical_bytes
 from evals.scoring.intervals import wilson
+from lineage.match_tiers import STANDING_TIERS
 
 REPOSITORY = Path(__file__).parents[1]
 PAIRS = Path(__file__).parent / "data" / "paraphrases.jsonl"

@@ -25,12 +25,12 @@ from benchmarks.rival_policies.policies import rival_policies
 from datakit.contamination.channels import ITEM_KEY, ItemIndex, channel_table, index_items
 from datakit.contamination.coverage import ContaminationConfig
 from datakit.contamination.leak_forms import EDITED_12, FORMAT_CHANGES, LEAK_FORMS, Form, Item, verbatim
-from datakit.contamination.policy import STANDING_TIERS
 from datakit.contamination.protocol import Policy, count_table, text_batches
 from datakit.documents.parts import document_paths
 from evals.items.item import ITEMS_FILE
 from lineage.artifact.store import Artifact
 from lineage.build.plan import Node, ancestors_first, build
+from lineage.match_tiers import STANDING_TIERS
 from lineage.shards.execution import Execution
 from recipes.contamination import published_policies
 from recipes.data import normalized, suite

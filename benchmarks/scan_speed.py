@@ -28,10 +28,10 @@ from benchmarks.peak_memory import peak_mib
 from benchmarks.rival_policies.marin import MarinPolicy
 from datakit.contamination.coverage import ContaminationConfig
 from datakit.contamination.leak_forms import lm_eval_text
-from datakit.contamination.policy import STANDING_TIERS
 from datakit.contamination.protocol import Policy, text_batches
 from evals.items.item import ITEMS_FILE
 from lineage.build.plan import ancestors_first, build
+from lineage.match_tiers import STANDING_TIERS
 from lineage.shards.execution import Execution
 from recipes.data import suite
 from recipes.suites import main_suite

@@ -43,7 +43,7 @@ def audit_violations(audit: Artifact) -> list[str]:
     """Check that the audit has a verdict and a row for every item of every suite that it was given."""
     violations = []
     report = json.loads(audit.files("audit.json")[0].read_text())
-    if report.get("verdict") not in ("clean", "fragments_only", "contaminated"):
+    if report.get("verdict") not in VERDICTS:
         violations.append(f"verdict is {report.get('verdict')!r}")
     rows = pl.read_parquet(audit.files("items.parquet")[0]).height
     suites = [parent for parent in audit.store.parents(audit) if parent.spec.stage == "evals.suite"]
@@ -54,7 +54,7 @@ def audit_violations(audit: Artifact) -> list[str]:
 
 
 def judge_contamination(audit: Artifact) -> tuple[Literal["passed", "warn", "error"], str]:
-    """Error if training has read an item; warning if the mixture holds an unread item, or fragments."""
+    """Error if training has read an item; warning if the mixture holds an unread item, a part of one or fragments."""
     facts = audit.manifest.extra["audit"]
     seen, left = facts["counts"]["seen_in_training"], facts["counts"]["matched_after"]
     why = f"{VERDICTS[facts['verdict']]} Items left in the mixture: {left}, seen up to step {facts['step']:,}: {seen}."

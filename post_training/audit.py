@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from evals.audit.evidence import ITEM_KEY, STANDING_TIERS, item_statuses, tier_rank
+from evals.audit.evidence import ITEM_KEY, item_statuses, tier_rank
 from lineage.artifact.store import Artifact
+from lineage.match_tiers import STANDING_TIERS, verdict
 from lineage.stage import Stage
 from lineage.writing.writer import Writer
 from post_training.exposure import READS_SCHEMA, Leg, reward_legs, rollout_reads
@@ -83,21 +84,16 @@ def _summary(items: pl.DataFrame, exposed: pl.DataFrame) -> dict[str, object]:
     """Return the verdict in the words of `evals.audit`."""
     standing = items.filter(pl.col("tier").is_in(STANDING_TIERS))
     seen = exposed.filter(pl.col("tier").is_in(STANDING_TIERS)).select(ITEM_KEY).unique()
-    fragments = bool((items["tier"] == "fragment").any())
-
-    def verdict(whole: int) -> str:
-        return "contaminated" if whole else "fragments_only" if fragments else "clean"
-
     return {
-        "verdict": verdict(len(standing)),
-        "verdict_at_step": verdict(len(seen)),
+        "verdict": verdict(items.filter(pl.col("tier") != "")["tier"]),
+        "verdict_at_step": verdict(exposed["tier"]),
         "counts": {"items": len(items), "matched_after": len(standing), "seen_in_training": len(seen)},
     }
 
 
 REWARD_AUDIT = Stage(
     "post_training.audit",
-    "1",
+    "2",
     audit_rollouts,
     description="Which benchmark items rollouts held, which rollout of which prompt, and at which update it was learned from.",
     checks=("file_set",),

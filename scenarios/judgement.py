@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from evals.audit.evidence import STANDING_TIERS
 from lineage.artifact.store import Artifact
 from lineage.build.plan import Node, resolve
+from lineage.match_tiers import STANDING_TIERS
 from marin_assets.cli.lineage_picture import html_page
 from scenarios import nodes
 from scenarios.surprisal import (

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from evals.audit.evidence import STANDING_TIERS
 from evals.audit.training_matches import document_reads, item_matches
 from evals.items.item import Item
 from lineage.artifact.store import Artifact
+from lineage.match_tiers import STANDING_TIERS
 from lineage.order.history import training_legs
 from lineage.order.order import DataOrder
 

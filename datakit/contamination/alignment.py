@@ -35,14 +35,15 @@ phrase.
 class AlignedChannels:
     """The words of every channel in flat arrays: channel `c` has the words `bounds[c]` to `bounds[c + 1]`.
 
-    `hashes` and `information` [words]; `needed` [channels] is the score that flags a channel, infinite if it is not
-    aligned; `seeds` are the runs that place a channel.
+    `hashes` and `information` [words]; `needed` [channels] is the score that flags a channel, `partial` that of
+    a part of it, both infinite if it is not aligned; `seeds` are the runs that place a channel.
     """
 
     hashes: UInt64s
     information: Floats
     bounds: Ints
     needed: Floats
+    partial: Floats
     seeds: GramIndex
 
     def save(self, folder: Path) -> None:
@@ -53,6 +54,7 @@ class AlignedChannels:
             information=self.information,
             bounds=self.bounds,
             needed=self.needed,
+            partial=self.partial,
         )
 
     @classmethod
@@ -79,15 +81,15 @@ class Placements:
 def aligned_windows(
     words: UInt64s, bounds: Ints, begins: Ints, channels: AlignedChannels, config: WindowRules
 ) -> Iterator[tuple[tuple[int, int], Window]]:
-    """Return ((document, channel), best placement) of every pair that alignment flags.
+    """Return ((document, channel), best placement) of every pair that alignment flags or finds in part.
 
     `words` and `bounds`: the words of all documents, flat; `begins`: where seeds may begin. The window's coverage holds
     the score.
     """
     placed = _placements(words, bounds, begins, channels)
     scores = np.concatenate([np.empty(0), *_scores(words, bounds, placed, channels, config.align_slack)])
-    flagged = np.flatnonzero(scores >= channels.needed[placed.channels])
-    placed, scores = placed.of(flagged), scores[flagged]
+    found = np.flatnonzero(scores >= channels.partial[placed.channels])
+    placed, scores = placed.of(found), scores[found]
     best_first = np.lexsort((placed.starts, -scores, placed.channels, placed.documents))
     seen: set[tuple[int, int]] = set()
     for row in best_first.tolist():

@@ -36,8 +36,8 @@ _ITEMS_FILE = "items.parquet"
 class ChannelGrams:
     """The grams of every channel in flat arrays: channel `c` has the grams `bounds[c]` to `bounds[c + 1]`, by position.
 
-    `hashes` and `weights` [grams]; `needed_weight` [channels] flags a channel (infinite if it cannot be matched);
-    `total_weight` [channels] is the weight of a verbatim copy.
+    `hashes` and `weights` [grams]; `needed_weight` [channels] flags a channel, `partial_weight` [channels] is a part of
+    it (both infinite if it cannot be matched); `total_weight` [channels] is the weight of a verbatim copy.
     """
 
     hashes: UInt64s
@@ -45,6 +45,7 @@ class ChannelGrams:
     bounds: Ints
     total_weight: Floats
     needed_weight: Floats
+    partial_weight: Floats
     index: GramIndex
 
     def of(self, channel: int) -> slice:
@@ -65,6 +66,7 @@ class ChannelGrams:
             bounds=self.bounds,
             total_weight=self.total_weight,
             needed_weight=self.needed_weight,
+            partial_weight=self.partial_weight,
         )
 
     @classmethod
@@ -168,12 +170,14 @@ def _channel_grams(
     flat_weights[at] = weights
     totals = _segment_sums(word_weights(flat_weights, n), words.bounds).round(6)
     matchable = wanted & (totals >= config.min_channel_words)
+    needed = np.where(matchable, config.needed_coverage(totals) * totals, np.inf)
     return ChannelGrams(
         hashes=grams,
         weights=weights,
         bounds=np.searchsorted(channels, np.arange(len(words.bounds))),
         total_weight=totals,
-        needed_weight=np.where(matchable, config.needed_coverage(totals) * totals, np.inf),
+        needed_weight=needed,
+        partial_weight=np.where(matchable, config.partial_of(totals, needed), np.inf),
         index=build_index(grams, weights * matchable[channels], channels, positions, n),
     )
 
@@ -190,11 +194,13 @@ def _aligned_channels(
     kept = is_rare & _has_content(words.hashes, long_words, n, config)[at] & aligned[channels]
     item_of_word = np.repeat(item_of_channel, lengths)
     num_items = len(np.unique(item_of_channel))
+    needed = config.needed_alignment(lengths)
     return AlignedChannels(
         hashes=words.hashes,
         information=np.log1p(num_items / _items_with(words.hashes, item_of_word)),
         bounds=words.bounds,
-        needed=np.where(aligned, config.needed_alignment(lengths), np.inf),
+        needed=np.where(aligned, needed, np.inf),
+        partial=np.where(aligned, config.partial_of(lengths, needed * lengths) / np.maximum(lengths, 1), np.inf),
         seeds=build_index(seeds, kept.astype(np.float64), channels, positions, n),
     )
 

@@ -9,24 +9,19 @@ the document word for word (`alignment.py`), because coverage loses them after t
 
 Tiers: `verbatim` is a coverage of at least `verbatim_coverage`; `near` is enough coverage for the channel's length,
 enough words in place, or a run of `long_run_words`; `template` is enough coverage only if every number is masked;
-`fragment` is a run of `fragment_words` and nothing more.
+`partial` is `partial_share` of the channel, by coverage or in place; `fragment` is a run of `fragment_words` and nothing
+more (`lineage/match_tiers.py` says what each tier means for a document and an item).
 
 It does not find paraphrases that change more than about a quarter of the words; those need embeddings.
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from datakit.text.ngram_index import Floats, Ints
-
-type Tier = Literal["verbatim", "near", "template", "fragment"]
-
-TIERS: tuple[Tier, ...] = ("verbatim", "near", "template", "fragment")
-STANDING_TIERS: tuple[Tier, ...] = ("verbatim", "near", "template")
-"""A match of one of these tiers makes its document contaminated; fragments are only reported."""
+from lineage.match_tiers import FRAGMENT, PARTIAL, Tier
 
 
 @dataclass(frozen=True)
@@ -63,6 +58,14 @@ class WindowRules:
     gap_words: int = 12
     gap_share: float = 0.125
     """Unmatched words inside a window: at most `gap_words` + `gap_share` x the channel's length in a row."""
+    partial_share: float = field(default=0.4, metadata={"added_later": True})
+    """Coverage, or words in place and their information, of a match that is only partial: half a question whose words
+    weigh less than those of its other half.
+    """
+    partial_words: int = field(default=6, metadata={"added_later": True})
+    """Fewer words are a phrase that any text may hold, whatever their share of the question. A partial coverage has a run
+    of so many, which leaves out what more than `common_items` items share: an instruction is no part of a question.
+    """
     fragment_words: int = 13
     long_run_words: int = 40
     """A run this long is a match at any coverage: a speech shares 104 words with an MMLU passage that quotes it in
@@ -87,7 +90,7 @@ class WindowRules:
 
     def __post_init__(self) -> None:
         shares = ("flag_coverage", "short_flag_coverage", "verbatim_coverage", "gap_share", "min_canary_recall")
-        for name in (*shares, "short_aligned_share", "aligned_share"):
+        for name in (*shares, "short_aligned_share", "aligned_share", "partial_share"):
             value = getattr(self, name)
             if not 0 <= value <= 1:
                 raise ValueError(f"{name} is {value}; a share must be in 0..1")
@@ -120,6 +123,8 @@ class WindowRules:
                 f"gram_words {self.gram_words}, fragment_words {self.fragment_words}, long_run_words {self.long_run_words}: "
                 "they must not fall in this order"
             )
+        if self.partial_words < 1:
+            raise ValueError(f"partial_words {self.partial_words} must be at least 1")
         if self.gap_words < 0 or self.min_template_words < self.min_channel_words:
             raise ValueError(
                 f"gap_words {self.gap_words} must be at least 0, min_template_words {self.min_template_words} at least "
@@ -153,13 +158,28 @@ class WindowRules:
         ends = [self.min_channel_words, self.long_channel_words]
         return np.interp(num_words, ends, [self.short_aligned_share, self.aligned_share])
 
-    def tier(self, window: "Window", needed: float) -> Tier | None:
-        """Return the tier of a channel's best window on its own words; `needed` is the coverage that flags the channel."""
+    def partial_of(self, words: NDArray, needed: NDArray) -> Floats:
+        """Return how many words of channels of so many are a partial match, at most the `needed` of a standing one.
+
+        >>> WindowRules().partial_of(np.array([8, 12, 24, 200]), np.array([7, 5, 12, 100])).round(3).tolist()
+        [6.0, 5.0, 9.6, 80.0]
+        """
+        return np.minimum(needed, np.maximum(self.partial_share * words, self.partial_words))
+
+    def is_partial(self, window: "Window", partial: float) -> bool:
+        return window.coverage >= partial and window.longest_run >= self.partial_words
+
+    def tier(self, window: "Window", needed: float, partial: float) -> Tier | None:
+        """Return the tier of a channel's best window on its own words; `needed` and `partial` are the coverages of a
+        standing and of a partial match.
+        """
         if window.coverage >= needed:
             return "verbatim" if window.coverage >= self.verbatim_coverage else "near"
         if window.longest_run >= self.long_run_words:
             return "near"
-        return "fragment" if window.longest_run >= self.fragment_words else None
+        if self.is_partial(window, partial):
+            return PARTIAL
+        return FRAGMENT if window.longest_run >= self.fragment_words else None
 
 
 @dataclass(frozen=True)
@@ -184,19 +204,21 @@ def word_weights(gram_weights: Floats, n: int) -> Floats:
     return weights
 
 
-def best_window(places: Ints, positions: Ints, gram_weights: Floats, needed: float, config: WindowRules) -> Window | None:
+def best_window(
+    places: Ints, positions: Ints, gram_weights: Floats, needed: float, partial: float, config: WindowRules
+) -> Window | None:
     """Return the window of a document that covers most of a channel, or None if no window can matter.
 
     `places` [hits], ascending: words of the document where a gram starts that the channel has at `positions` [hits].
-    `gram_weights` [grams of the channel]. If no window reaches `needed`, the one with the longest run is returned if
-    that run is a fragment.
+    `gram_weights` [grams of the channel]. If no window reaches the coverage `needed`, return the one with the longest
+    run if that is long enough to stand, else the one of most coverage if that is `partial`, else the longest fragment.
     """
     n, total = config.gram_words, float(word_weights(gram_weights, config.gram_words).sum())
     gap = config.gap_words + config.gap_share * (len(gram_weights) + n - 1)
     breaks = np.flatnonzero(np.diff(places) > n + gap) + 1
     lows, highs = np.append(0, breaks), np.append(breaks, len(places))
     fragment_hits = config.fragment_words - n + 1
-    can_matter = ((highs - lows) * n >= needed * total) | (highs - lows >= fragment_hits)
+    can_matter = ((highs - lows) * n >= partial * total) | (highs - lows >= fragment_hits)
     windows = [
         _measure(places[low:high], positions[low:high], gram_weights, total, n)
         for low, high in zip(lows[can_matter].tolist(), highs[can_matter].tolist(), strict=True)
@@ -205,6 +227,8 @@ def best_window(places: Ints, positions: Ints, gram_weights: Floats, needed: flo
     if best is None or best.coverage >= needed:
         return best
     longest = max(windows, key=lambda w: (w.longest_run, w.coverage, -w.start))
+    if longest.longest_run < config.long_run_words and config.is_partial(best, partial):
+        return best
     return longest if longest.longest_run >= config.fragment_words else None
 
 

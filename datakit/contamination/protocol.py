@@ -15,8 +15,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from datakit.contamination.policy import Tier
 from datakit.text.ngram_index import Ints, UInt64s
+from lineage.match_tiers import Tier
 
 BATCH_CHARACTERS = 1 << 18
 """Text scanned at once; the working arrays fit into about a second-level cache."""

@@ -10,11 +10,12 @@ import numpy as np
 
 from datakit.contamination.alignment import aligned_windows
 from datakit.contamination.channels import ChannelGrams, ItemIndex
-from datakit.contamination.policy import STANDING_TIERS, Tier, Window, WindowRules, best_window
+from datakit.contamination.policy import Window, WindowRules, best_window
 from datakit.contamination.protocol import ChannelMatch, GramCounts
 from datakit.text.byte_spans import Span, byte_spans
 from datakit.text.canonical_text import WordPlaces, canonical_batch
-from datakit.text.ngram_index import Ints, UInt64s, Words, grams_in_table, hash_buffer
+from datakit.text.ngram_index import Floats, Ints, UInt64s, Words, grams_in_table, hash_buffer
+from lineage.match_tiers import PARTIAL, STANDING_TIERS, Tier
 
 
 def scan(texts: Sequence[str], index: ItemIndex, config: WindowRules) -> list[ChannelMatch]:
@@ -86,8 +87,8 @@ def _all_windows(words: Words, index: ItemIndex, config: WindowRules) -> tuple[t
     exact_hits = _hits(words.hashes, words.bounds, places, index.exact)
     masked_hits = _hits(masked, words.bounds, places, index.masked)
     return (exact_hits, masked_hits), _AllWindows(
-        exact=dict(_windows(exact_hits, words.bounds, index.exact, config)),
-        masked=dict(_windows(masked_hits, words.bounds, index.masked, config)),
+        exact=dict(_windows(exact_hits, words.bounds, index.exact, index.exact.partial_weight, config)),
+        masked=dict(_windows(masked_hits, words.bounds, index.masked, index.masked.needed_weight, config)),
         aligned=dict(aligned_windows(words.hashes, words.bounds, places, index.aligned, config)),
     )
 
@@ -101,15 +102,22 @@ def _verdicts(windows: _AllWindows, index: ItemIndex, config: WindowRules) -> It
 
 def _verdict(pair: tuple[int, int], windows: _AllWindows, index: ItemIndex, config: WindowRules) -> tuple[Tier, Window] | None:
     _, channel = pair
-    own, numberless = windows.exact.get(pair), windows.masked.get(pair)
-    tier = None if own is None else config.tier(own, index.exact.needed_coverage(channel))
-    if own is not None and tier in ("verbatim", "near"):
+    own, numberless, placed = windows.exact.get(pair), windows.masked.get(pair), windows.aligned.get(pair)
+    tier = None if own is None else _own_tier(own, channel, index, config)
+    if own is not None and tier in STANDING_TIERS:
         return tier, own
     if numberless is not None and numberless.coverage >= index.masked.needed_coverage(channel):
         return "template", numberless
-    if pair in windows.aligned:
-        return "near", windows.aligned[pair]
+    if placed is not None and placed.coverage >= index.aligned.needed[channel]:
+        return "near", placed
+    if placed is not None and tier != PARTIAL:
+        return PARTIAL, placed
     return None if own is None or tier is None else (tier, own)
+
+
+def _own_tier(window: Window, channel: int, index: ItemIndex, config: WindowRules) -> Tier | None:
+    partial = float(index.exact.partial_weight[channel] / index.exact.total_weight[channel])
+    return config.tier(window, index.exact.needed_coverage(channel), partial)
 
 
 def _hits(words: UInt64s, bounds: Ints, begins: Ints, channels: ChannelGrams) -> _Hits:
@@ -119,20 +127,24 @@ def _hits(words: UInt64s, bounds: Ints, begins: Ints, channels: ChannelGrams) ->
 
 
 def _windows(
-    hits: _Hits, bounds: Ints, channels: ChannelGrams, config: WindowRules
+    hits: _Hits, bounds: Ints, channels: ChannelGrams, least: Floats, config: WindowRules
 ) -> Iterator[tuple[tuple[int, int], Window]]:
-    """Return ((document, channel), best window) of every pair that is flagged or holds a fragment."""
+    """Return ((document, channel), best window) of every pair that may reach the weight `least` [channels] or holds a
+    fragment.
+    """
     grams = channels.index.grams[hits.grams]
     hit_bounds = np.searchsorted(hits.documents, np.arange(len(bounds)))
-    for document, channel in _candidates(hits.documents, hits.grams, channels, config):
+    for document, channel in _candidates(hits.documents, hits.grams, channels, least, config):
         mine = slice(int(hit_bounds[document]), int(hit_bounds[document + 1]))
-        window = _score(hits.places[mine] - bounds[document], grams[mine], channel, channels, config)
+        window = _score(hits.places[mine] - bounds[document], grams[mine], channel, channels, float(least[channel]), config)
         if window is not None:
             yield (document, channel), window
 
 
-def _candidates(documents: Ints, grams: Ints, channels: ChannelGrams, config: WindowRules) -> list[tuple[int, int]]:
-    """Return pairs (document, channel) with enough different shared grams to be flagged or to hold a fragment.
+def _candidates(
+    documents: Ints, grams: Ints, channels: ChannelGrams, least: Floats, config: WindowRules
+) -> list[tuple[int, int]]:
+    """Return pairs (document, channel) with enough different shared grams to reach `least` or to hold a fragment.
 
     It counts different grams, not hits. This bounds the work on a document that repeats one phrase a million times.
     """
@@ -142,11 +154,13 @@ def _candidates(documents: Ints, grams: Ints, channels: ChannelGrams, config: Wi
     where, channel, _ = index.expand(distinct // num_grams, distinct % num_grams)
     pairs, counts = np.unique(where * num_channels + channel, return_counts=True)
     n = config.gram_words
-    enough = (counts * n >= channels.needed_weight[pairs % num_channels]) | (counts >= config.fragment_words - n + 1)
+    enough = (counts * n >= least[pairs % num_channels]) | (counts >= config.fragment_words - n + 1)
     return [(int(pair) // num_channels, int(pair) % num_channels) for pair in pairs[enough]]
 
 
-def _score(places: Ints, grams: UInt64s, channel: int, channels: ChannelGrams, config: WindowRules) -> Window | None:
+def _score(
+    places: Ints, grams: UInt64s, channel: int, channels: ChannelGrams, least: float, config: WindowRules
+) -> Window | None:
     """Join a document's hits with the grams of one channel and return the best window."""
     of_channel = channels.of(channel)
     weights, hashes = channels.weights[of_channel], channels.hashes[of_channel]
@@ -156,4 +170,5 @@ def _score(places: Ints, grams: UInt64s, channel: int, channels: ChannelGrams, c
     low, high = np.searchsorted(ordered, grams, side="left"), np.searchsorted(ordered, grams, side="right")
     counts = high - low
     rows = np.repeat(low - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
-    return best_window(np.repeat(places, counts), order[rows], weights, channels.needed_coverage(channel), config)
+    needed, partial = channels.needed_coverage(channel), least / float(channels.total_weight[channel])
+    return best_window(np.repeat(places, counts), order[rows], weights, needed, partial, config)

@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from datakit.contamination.channels import ITEM_KEY
-from datakit.contamination.policy import STANDING_TIERS, TIERS, Tier
 from datakit.contamination.protocol import ChannelMatch
 from datakit.documents.parts import as_frame, iterate_part, iterate_texts, write_parquet, writing_part
 from datakit.documents.sorted_tables import merge_tables
+from lineage.match_tiers import DOUBTED_TIERS, PARTIAL, STANDING_TIERS, TIERS, Tier
 
 MARKS = "marks"
 MATCHES = "matches"
@@ -52,9 +52,10 @@ HOLDER_SCHEMA = pa.schema(
     ]
 )
 """The same rows sorted by item, with the source and the part that hold the document."""
-HELD_SCHEMA = pa.schema([*_KEY_FIELDS, ("num_documents", pa.int64())])
-"""Items that documents of a shard hold, and how many documents hold each."""
-ITEM_STATUS_SCHEMA = pa.schema([*_KEY_FIELDS, ("status", pa.string()), ("num_documents", pa.int64())])
+_COUNT_FIELDS = (("num_documents", pa.int64()), ("num_partial", pa.int64()))
+HELD_SCHEMA = pa.schema([*_KEY_FIELDS, *_COUNT_FIELDS])
+"""Items that documents of a shard hold, and how many documents hold each whole and in part."""
+ITEM_STATUS_SCHEMA = pa.schema([*_KEY_FIELDS, ("status", pa.string()), *_COUNT_FIELDS])
 
 
 @dataclass(frozen=True)
@@ -102,8 +103,10 @@ def write_piece(scratch: Path, piece: Piece, ids: pl.Series, matches: pl.DataFra
     _write(piece.table(scratch, HOLDERS), held.select(HOLDER_SCHEMA.names).sort(HOLDER_SCHEMA.names), HOLDER_SCHEMA)
     marks = _marks(ids, matches)
     _write(piece.table(scratch, MARKS), marks, MARK_SCHEMA)
-    held_items = matches.filter(pl.col("tier").is_in(STANDING_TIERS)).group_by(ITEM_KEY)
-    _write(piece.table(scratch, HELD), held_items.agg(num_documents=pl.col("id").n_unique().cast(pl.Int64)), HELD_SCHEMA)
+    held_items = matches.filter(pl.col("tier").is_in(DOUBTED_TIERS)).group_by(ITEM_KEY)
+    of_tiers = {"num_documents": pl.col("tier").is_in(STANDING_TIERS), "num_partial": pl.col("tier") == PARTIAL}
+    counted = {name: pl.col("id").filter(kind).n_unique().cast(pl.Int64) for name, kind in of_tiers.items()}
+    _write(piece.table(scratch, HELD), held_items.agg(**counted), HELD_SCHEMA)
     of_tier = dict(matches.group_by("tier").agg(pl.col("id").n_unique()).iter_rows())
     return {"documents": len(ids), "contaminated": int(marks["contaminated"].sum()), **of_tier}
 
@@ -153,7 +156,7 @@ def _copy(paths: Sequence[Path], target: Path, schema: pa.Schema) -> None:
 
 @dataclass(frozen=True)
 class Counts:
-    """`items`: ITEM_KEY and `num_documents`, of items that documents hold; `by_tier`: documents. Of the whole source."""
+    """Counts of the whole source. `items`: HELD_SCHEMA; `by_tier`: documents."""
 
     items: pl.DataFrame
     by_tier: Mapping[Tier, int]
@@ -196,19 +199,21 @@ def write_statuses(
     path: Path, items: pl.DataFrame, matchable: pl.Series, cleared: pl.DataFrame, counts: Counts
 ) -> pl.DataFrame:
     """Return ITEM_STATUS_SCHEMA of every item. `matchable`: rows of the items with a channel that can be matched.
-    `cleared`: items with matches on a template's words, which are no evidence for or against a leak.
+    `cleared`: items with matches on a template's words. These, and matches in part, are no evidence for or against a
+    leak.
     """
+    is_doubted = pl.col("is_cleared").is_not_null() | (pl.col("num_partial") > 0)
     status = (
         pl.when(pl.col("num_documents") > 0)
         .then(pl.lit("matched"))
-        .when(pl.int_range(pl.len()).is_in(matchable.unique().implode()) & pl.col("is_cleared").is_null())
+        .when(pl.int_range(pl.len()).is_in(matchable.unique().implode()) & ~is_doubted)
         .then(pl.lit("clean"))
         .otherwise(pl.lit("unknown"))
     )
     joined = items.select(ITEM_KEY).join(counts.items, on=ITEM_KEY, how="left", maintain_order="left")
     listed = cleared.select(*ITEM_KEY, is_cleared=pl.lit(True))
     joined = joined.join(listed, on=ITEM_KEY, how="left", maintain_order="left")
-    statuses = joined.with_columns(pl.col("num_documents").fill_null(0)).with_columns(status=status)
+    statuses = joined.with_columns(pl.col("num_documents", "num_partial").fill_null(0)).with_columns(status=status)
     _write(path, statuses, ITEM_STATUS_SCHEMA)
     return statuses
 

@@ -15,9 +15,9 @@ from typing import Any
 import polars as pl
 
 from datakit.contamination.channels import ITEM_KEY
-from datakit.contamination.policy import STANDING_TIERS
 from datakit.contamination.protocol import Policy, index_without, load_index, text_batches
 from datakit.contamination.tables import MARKS, MATCHES, FoundMatch, Piece, named, pieces_with, summed, write_piece
+from lineage.match_tiers import DOUBTED_TIERS
 from lineage.writing.working_folder import SCRATCH_FOLDER
 from lineage.writing.writer import Writer
 
@@ -95,7 +95,7 @@ def _cleared(scratch: Path, judged: Sequence[Piece]) -> pl.DataFrame:
 
 def _standing(matches: Path) -> pl.DataFrame:
     standing = pl.read_parquet(matches, columns=["id", *ITEM_KEY, "tier"])
-    return standing.filter(pl.col("tier").is_in(STANDING_TIERS)).drop("tier").unique()
+    return standing.filter(pl.col("tier").is_in(DOUBTED_TIERS)).drop("tier").unique()
 
 
 def _judge_piece(

@@ -37,6 +37,7 @@ def without_templates(index: ItemIndex, common: pl.DataFrame, config: WindowRule
             aligned,
             information=information,
             needed=np.where(may_align, aligned.needed, np.inf),
+            partial=np.where(may_align, aligned.partial, np.inf),
             seeds=_postings_of(aligned.seeds, may_align),
         ),
     )
@@ -62,13 +63,15 @@ def _lighter(channels: ChannelGrams, common: UInt64s, config: WindowRules) -> Ch
     weights = np.where(leaked_often[channel], channels.weights, weights)
     totals = np.where(leaked_often, channels.total_weight, totals)
     matchable = channels.is_matchable() & (totals >= config.min_channel_words)
+    needed = np.where(matchable, config.needed_coverage(totals) * totals, np.inf)
     positions = np.arange(len(channel)) - channels.bounds[channel]
     return ChannelGrams(
         hashes=channels.hashes,
         weights=weights,
         bounds=channels.bounds,
         total_weight=totals,
-        needed_weight=np.where(matchable, config.needed_coverage(totals) * totals, np.inf),
+        needed_weight=needed,
+        partial_weight=np.where(matchable, config.partial_of(totals, needed), np.inf),
         index=build_index(channels.hashes, weights * matchable[channel], channel, positions, n),
     )
 

@@ -31,7 +31,7 @@ _WIDE_NON_WORD = re.compile(r"[^\w\x00-\x7f]+")
 _THOUSANDS_COMMA = re.compile(rb",(?<=[0-9],)(?=[0-9]{3}(?![0-9]))")
 _TOKEN = re.compile(r"\S+")
 _WHITE_SPACE = re.compile(r"\s")
-_PIECE_CHARACTERS = 4_096
+_PIECE_CHARACTERS = 512
 (_SPACE,) = b" "
 
 
@@ -74,7 +74,12 @@ def canonical_batch(texts: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np
     costs more than its work. Only white-space tokens with characters beyond ASCII are folded as characters, which takes
     2 ms a MB; folding whole texts took 9 (2026-11-21).
     """
-    data = b"\xff".join([*((blank_calculator_tags(text) if "<<" in text else text).encode() for text in texts), b""])
+    return _batch_without_formatting([blank_calculator_tags(text) if "<<" in text else text for text in texts])
+
+
+def _batch_without_formatting(texts: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return `canonical_batch` of texts whose calculator tags are already blank."""
+    data = b"\xff".join([*(text.encode() for text in texts), b""])
     data = _without_thousands_commas(_with_folded_tokens(data))
     buffer = np.frombuffer(data.translate(_ASCII_TABLE, b"'"), np.uint8).copy()
     ends = np.flatnonzero(buffer == END_OF_TEXT)
@@ -133,9 +138,11 @@ class WordPlaces:
         while edges[-1] < len(self._text):
             cut = _WHITE_SPACE.search(self._text, edges[-1] + _PIECE_CHARACTERS)
             edges.append(cut.start() if cut else len(self._text))
-        counts = [len(_without_formatting(self._text[low:high]).split()) for low, high in pairwise(edges)]
+        buffer, starts = _batch_without_formatting([self._text[low:high] for low, high in pairwise(edges)])
+        is_word = buffer != _SPACE
+        words = np.flatnonzero(is_word & ~np.concatenate(([False], is_word[:-1])))
         self._edges = edges
-        self._first_words = np.cumsum([0, *counts])
+        self._first_words = np.searchsorted(words, starts)
         self._spans: dict[int, NDArray[np.int64]] = {}
 
     def span(self, word: int) -> tuple[int, int]:

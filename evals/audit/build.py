@@ -132,10 +132,11 @@ def audit(
     out.record(rows_in=statuses.height, rows_out=table.height)
 
 
-AUDIT = Stage("evals.audit", "5", audit)
-"""2: refuses evidence with holes, joins by lineage and not by name, counts held-out, gives the verdict at the step. 3:
-follows warm starts, leg by leg. 4: what it changed in the scores, sources, quality of the scan, digests, pages. 5: an
-item is quoted where it is like the document, and corpora made again with equal train documents are those of the caches.
+AUDIT = Stage("evals.audit", "6", audit)
+"""6: partial matches, with a verdict and a group of their own. 5: an item is quoted where it is like the document, and
+corpora made again with equal train documents are those of the caches. 4: what it changed in the scores, sources, quality
+of the scan, digests, pages. 3: follows warm starts, leg by leg. 2: refuses evidence with holes, joins by lineage and not
+by name, counts held-out, gives the verdict at the step.
 """
 
 

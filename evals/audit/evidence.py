@@ -12,12 +12,10 @@ import polars as pl
 
 from evals.items.item import ITEMS_FILE
 from lineage.artifact.store import Artifact
+from lineage.match_tiers import DOUBTED_TIERS, STANDING_TIERS, TIERS
 from lineage.order.order import DataOrder
 from lineage.storage.digests import identity_digest
 
-TIERS = ("verbatim", "near", "template", "fragment")
-"""Strongest first. A fragment alone is reported, but makes no document contaminated."""
-STANDING_TIERS = TIERS[:-1]
 ITEM_KEY = ["suite", "task", "item_id"]
 TRAIN = "train"
 HELDOUT = "heldout"
@@ -129,7 +127,7 @@ def _check_cache(order: DataOrder, component: str, fates: pl.DataFrame) -> None:
 
 def item_statuses(suites: Sequence[Artifact], contamination: Sequence[Artifact], matches: pl.DataFrame) -> pl.DataFrame:
     """Return (suite, task, item_id, status) of every item: matched somewhere, else unknown (too short to match
-    anything), else clean.
+    anything, or matched in part or by a template only), else clean.
 
     Raises: ValueError naming an item that the marks leave out, or that they do not call matched although a match
     stands.
@@ -147,6 +145,9 @@ def item_statuses(suites: Sequence[Artifact], contamination: Sequence[Artifact],
     hidden = statuses.filter(pl.col("status") != "matched").join(standing, on=ITEM_KEY, how="semi")
     for *item, status in hidden.sort(ITEM_KEY).head(1).iter_rows():
         raise ValueError(f"the marks call item {'/'.join(item)} {status}, but list a standing match of it")
+    doubted = matches.filter(pl.col("tier").is_in(DOUBTED_TIERS)).select(ITEM_KEY).unique()
+    for item in statuses.filter(status="clean").join(doubted, on=ITEM_KEY, how="semi").sort(ITEM_KEY).head(1).rows():
+        raise ValueError(f"the marks call item {'/'.join(item[:3])} clean, but list a partial match of it")
     return statuses
 
 

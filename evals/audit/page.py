@@ -13,6 +13,7 @@ from evals.scoring.report_page import Table, image, page
 
 VERDICTS = {
     "clean": "No benchmark item was found in what the model was trained on.",
+    "partial_only": "Only parts of questions are left, about half of each: read them, they may be leaks that were cut.",
     "fragments_only": "Only fragments are left: runs of words that an item shares with a document, too few to give it away.",
     "contaminated": "Benchmark items are in what the model was trained on.",
 }  # fmt: skip
@@ -77,7 +78,7 @@ def page_sections(folder: Path, report: Mapping[str, Any]) -> Iterator[Section]:
 
 def _verdict(report: Mapping[str, Any]) -> list[Block]:
     counts = ("items", "matched_before", "matched_after", "seen_in_training", "matched_heldout", "unknown")
-    heads = ("task", "items", "matched before", "left after", "seen in training", "in held-out", "too short to match")
+    heads = ("task", "items", "matched before", "left after", "seen in training", "in held-out", "unknown")
     rows = [(task, *(_count(row[name]) for name in counts)) for task, row in report["by_task"].items()]
     total = report["counts"]
     sentences = (

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from evals.audit.evidence import TIERS
 from evals.audit.scores import GROUPS
 from lineage.figures import new_figure
+from lineage.match_tiers import TIERS
 
-TIER_COLOURS = dict(zip(TIERS, ("#d1495b", "#e08e45", "#b9a13d", "#9db0cf"), strict=True))
-GROUP_COLOURS = dict(zip(GROUPS, ("#2b3a55", "#7286a8", "#9db0cf", "#b9772e", "#d1495b"), strict=True))
+TIER_COLOURS = dict(zip(TIERS, ("#d1495b", "#e08e45", "#b9a13d", "#7fa58a", "#9db0cf"), strict=True))
+GROUP_COLOURS = dict(zip(GROUPS, ("#2b3a55", "#7286a8", "#9db0cf", "#b9a13d", "#b9772e", "#d1495b"), strict=True))
 BINS = 60
 
 

@@ -15,13 +15,15 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from evals.audit.evidence import ITEM_KEY, STANDING_TIERS
+from evals.audit.evidence import ITEM_KEY
 from evals.scoring.intervals import difference_bootstrap, mean_bootstrap, wilson
 from lineage.artifact.store import Artifact
+from lineage.match_tiers import FRAGMENT, PARTIAL, STANDING_TIERS
 
-GROUPS = ("clean", "removed", "unread", "fragment", "seen")
+GROUPS = ("clean", "removed", "unread", FRAGMENT, PARTIAL, "seen")
 """`clean`: no document of any source holds it. `removed`: one did, none is in the mixture. `unread`: one is in the
-mixture, and no step has read it yet. `fragment`: steps have read a few words of it. `seen`: steps have read it.
+mixture, and no step has read it yet. `fragment`: steps have read a few words of it. `partial`: about half of
+its question. `seen`: steps have read it.
 """
 SEED = 7
 
@@ -33,7 +35,7 @@ def item_groups(table: pl.DataFrame) -> pl.DataFrame:
         pl.when(seen & pl.col("tier_after").is_in(STANDING_TIERS))
         .then(pl.lit("seen"))
         .when(seen)
-        .then(pl.lit("fragment"))
+        .then(pl.when(pl.col("tier_after") == PARTIAL).then(pl.lit(PARTIAL)).otherwise(pl.lit(FRAGMENT)))
         .when(pl.col("num_documents_after") > 0)
         .then(pl.lit("unread"))
         .when(pl.col("num_documents_before") > 0)

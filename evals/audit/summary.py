@@ -6,20 +6,14 @@ from typing import Any
 
 import polars as pl
 
-from evals.audit.evidence import ITEM_KEY, STANDING_TIERS, TIERS
+from evals.audit.evidence import ITEM_KEY
 from evals.items.item import ITEMS_FILE
 from lineage.artifact.store import Artifact
+from lineage.match_tiers import TIERS, verdict
 from lineage.storage.digests import text_digest
 
 EXCERPT_CHARS = 240
 LISTED_STEPS = 10
-
-
-def verdict(tiers: pl.Series) -> str:
-    """Return `contaminated` if there is a match stronger than a fragment, else `fragments_only`, else `clean`."""
-    if tiers.is_in(STANDING_TIERS).any():
-        return "contaminated"
-    return "fragments_only" if tiers.len() else "clean"
 
 
 def audit_summary(table: pl.DataFrame, matches: pl.DataFrame, exposed: pl.DataFrame, num_legs: int) -> dict[str, Any]:

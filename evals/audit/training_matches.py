@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from evals.audit.evidence import ITEM_KEY, STANDING_TIERS, tier_rank
+from evals.audit.evidence import ITEM_KEY, tier_rank
 from lineage.artifact.store import Artifact
+from lineage.match_tiers import STANDING_TIERS
 from lineage.order.exposure import SCHEMA, exposures
 from lineage.order.history import training_legs
 from lineage.order.order import DataOrder
@@ -21,9 +22,9 @@ READS_SCHEMA = {"leg": pl.Int64, "checkpoint": pl.String, **SCHEMA}
 class ItemMatches:
     """What the marks above a checkpoint say about an item.
 
-    `statuses`: clean, matched or unknown (too short to be matched), one for each scanned source. `documents`: (id,
-    channel, tier, score, longest_run), the strongest first; they include fragments, which make no document
-    contaminated.
+    `statuses`: clean, matched or unknown (too short to be matched, or in a document in part), one for each scanned
+    source. `documents`: (id, channel, tier, score, longest_run), the strongest first; they include parts and fragments,
+    which make no document contaminated.
     """
 
     statuses: tuple[str, ...]

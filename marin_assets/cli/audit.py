@@ -32,7 +32,7 @@ def audit(
 ) -> None:
     """Show the contamination audit of a checkpoint: which items, which documents, at which steps, and what it changed.
 
-    Ends with status 1 if a step up to the checkpoint read a whole benchmark item; fragments alone end with 0.
+    Ends with status 1 if a step up to the checkpoint read a whole benchmark item; parts and fragments alone end with 0.
     """
     exit_by(print_audit(checkpoint, root, as_json=as_json, console=Console()))
 

@@ -41,7 +41,7 @@ def print_holders(item: str, key: str, root: str | None, *, as_json: bool, conso
         print(json.dumps({"item": item, "scans": [scan.spec.address for scan in scans], "documents": rows}, indent=1))
         return
     documents = len({(row["source"], row["id"]) for row in rows})
-    console.print(f"{documents:,} documents of {len(scans)} scans hold {item} or a fragment of it", markup=False)
+    console.print(f"{documents:,} documents of {len(scans)} scans hold {item} or a part of it", markup=False)
     if rows:
         table = Table(*_COLUMNS, header_style="bold", pad_edge=False)
         for row in rows[:SHOWN_ROWS]:

@@ -29,8 +29,10 @@ def print_rollout_exposure(
         tiers = dict(held.documents.iter_rows())
         documents = list(tiers)
         if not as_json:
-            status = "unknown, too short to be told from chance" if "unknown" in held.statuses else "clean"
-            said = f"{len(tiers)} different rollouts hold it or a fragment of it" if tiers else status
+            status = (
+                "unknown, too short to be told from chance or cleared by a template" if "unknown" in held.statuses else "clean"
+            )
+            said = f"{len(tiers)} different rollouts hold it or a part of it" if tiers else status
             console.print(f"rollouts of {len(legs)} runs were scanned for {escape(item)}: {said}")
     reads = rollout_reads(legs, documents)
     if as_json:

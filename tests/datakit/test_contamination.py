@@ -95,20 +95,26 @@ def slow_scan(texts: list[str], questions: list[str], config: ContaminationConfi
                 rare = {i for i in window if weight(tuple(document[i : i + n])) == 1}
                 measured.append((covered, slow_run(document, words, rare, n)))
             best = max(measured, default=(0.0, 0))
+            longest = max(measured, key=lambda m: (m[1], m[0]), default=(0.0, 0))
             if best[0] >= needed:
                 results[d, c] = ("verbatim" if best[0] >= config.verbatim_coverage else "near", *best)
-            elif measured and (longest := max(measured, key=lambda m: (m[1], m[0])))[1] >= config.fragment_words:
-                results[d, c] = ("near" if longest[1] >= config.long_run_words else "fragment", *longest)
+            elif longest[1] >= config.long_run_words:
+                results[d, c] = ("near", *longest)
+            elif best[0] >= max(config.partial_share, config.partial_words / total) and best[1] >= config.partial_words:
+                results[d, c] = ("partial", *best)
+            elif longest[1] >= config.fragment_words:
+                results[d, c] = ("fragment", *longest)
             aligned = slow_alignment(document, words, channels, config)
-            if aligned is not None and results.get((d, c), ("fragment",))[0] == "fragment":
-                results[d, c] = ("near", *aligned)
+            weaker = {"near": ("partial", "fragment", ""), "partial": ("fragment", "")}
+            if aligned is not None and results.get((d, c), ("",))[0] in weaker[aligned[0]]:
+                results[d, c] = aligned
     return results
 
 
 def slow_alignment(
     document: list[str], words: list[str], channels: list[list[str]], config: ContaminationConfig
-) -> tuple[float, int] | None:
-    """(score, longest run) of a channel's best placement, when it flags the channel."""
+) -> tuple[str, float, int] | None:
+    """(tier, score, longest run) of a channel's best placement, when it flags the channel or is half of it."""
     n = config.seed_words
 
     def is_seed(gram: list[str]) -> bool:
@@ -135,7 +141,9 @@ def slow_alignment(
         run = max((len(list(group)) for same, group in runs if same), default=0)
         measured.append((round(min(sum(in_place) / len(words), informed), 6), run))
     best = max(measured, key=lambda m: m[0], default=(0.0, 0))
-    return best if best[0] >= float(config.needed_alignment(np.array(len(words)))) else None
+    if best[0] >= float(config.needed_alignment(np.array(len(words)))):
+        return ("near", *best)
+    return ("partial", *best) if best[0] >= max(config.partial_share, config.partial_words / len(words)) else None
 
 
 def slow_run(document: list[str], words: list[str], starts: set[int], n: int) -> int:
@@ -166,6 +174,7 @@ def test_the_scan_agrees_with_the_definition_word_by_word(questions, fillers, ch
         gap_words=2,
         fragment_words=7,
         long_run_words=12,
+        partial_words=4,
         common_items=1,
         ignored_items=3,
         min_template_words=500,
@@ -270,9 +279,9 @@ def test_an_edited_question_is_near_though_few_of_its_grams_are_left(edited):
         "How many of the men that sat on the northern benches were there in winter?",  # its frame about something else
     ],
 )
-def test_a_phrase_of_a_question_or_its_frame_is_no_match(phrase):
+def test_a_phrase_of_a_question_or_its_frame_marks_no_document(phrase):
     others = ["How many of the men that sat there were tall?", "Were the women on the benches there in summer or in winter?"]
-    assert matches_of([f"{PROSE} {phrase} {PROSE}"], EDITED, *others) == []
+    assert {tier for _, _, tier in matches_of([f"{PROSE} {phrase} {PROSE}"], EDITED, *others)} <= {"partial"}
 
 
 def test_an_edited_answer_alone_is_no_match():
@@ -291,12 +300,27 @@ def test_a_long_quotation_marks_even_when_it_is_little_of_the_item():
     assert matches_of([" ".join(quotation.split()[:20])], f"{quotation} {rest}") == [(0, 0, "fragment")]
 
 
+LONGER = f"{EDITED[:-1]}, and which of them breed on the moor?"
+
+
+@pytest.mark.parametrize("question", [EDITED, LONGER])
+def test_half_a_question_is_partial(question):
+    words = question.split()
+    half = len(words) // 2
+    first, second = " ".join(words[:half]), " ".join(words[half:])
+    assert matches_of([f"{PROSE} {first}. {PROSE}", f"{PROSE} {second} {PROSE}"], question) == [
+        (0, 0, "partial"),
+        (1, 0, "partial"),
+    ]
+    assert matches_of([" ".join(words[:5])], question) == [], "five words are a phrase"
+
+
 @pytest.mark.parametrize("megabytes", [2, pytest.param(16, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("phrase", ["a", "the cat sat on the mat and ", " "])
 def test_a_huge_document_of_one_phrase_is_scanned(phrase, megabytes):
     text = phrase * ((megabytes << 20) // len(phrase))
     questions = ("The cat sat on the mat and the dog lay by the door all day.", "a a a a a a a a a a")
-    assert {tier for _, _, tier in matches_of([text, "", PROSE], *questions)} <= {"near", "fragment"}
+    assert {tier for _, _, tier in matches_of([text, "", PROSE], *questions)} <= {"near", "partial", "fragment"}
 
 
 def test_an_index_survives_storage(tmp_path):
@@ -321,6 +345,8 @@ def test_an_index_survives_storage(tmp_path):
         {"seed_words": 6},
         {"max_aligned_words": -1},
         {"aligned_share": 0.8},
+        {"partial_share": 1.1},
+        {"partial_words": 0},
     ],
 )
 def test_a_bad_policy_is_refused_by_the_name_of_the_field(changes):

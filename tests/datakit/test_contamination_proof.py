@@ -15,10 +15,10 @@ from datakit.contamination.gpt3 import GptPolicy
 from datakit.contamination.index import CONTAMINATION_INDEX
 from datakit.contamination.leak_forms import FORMAT_CHANGES, LEAK_FORMS
 from datakit.contamination.marks import CONTAMINATION
-from datakit.contamination.policy import STANDING_TIERS
 from evals.items.item import ITEMS_FILE, Item, write_items
 from lineage.artifact.store import Store
 from lineage.build.plan import Node, Stage, build
+from lineage.match_tiers import STANDING_TIERS
 from lineage.storage.digests import text_digest
 from marin_assets.describe import recorded
 

@@ -87,6 +87,22 @@ def test_copies_with_one_and_the_same_edit_are_removed_or_their_item_is_unknown(
     assert statuses["0"] != "clean" and statuses["1"] == "clean"
 
 
+@pytest.mark.parametrize("copies", [1, 7, 30])
+@pytest.mark.parametrize("half", [0, 1])
+def test_half_a_question_stays_and_leaves_its_item_unknown(tmp_path, copies, half):
+    """Few copies are partial matches, which are listed; many are a template, which is cleared. Neither is `clean`."""
+    words, filler = OWN.split(), clean_texts(60)
+    piece = " ".join(words[half * len(words) // 2 : (half + 1) * len(words) // 2])
+    leaks = [f"{text}\n{piece}\n{at}" for at, text in enumerate(filler[:copies])]
+    artifact = marked(Store(str(tmp_path)), [*leaks, *filler[copies:]], [OWN, LONG], CONFIG)
+    items = pl.read_parquet(artifact.folder() / "items.parquet").select("status", "num_documents", "num_partial").rows()
+    few = copies <= CONFIG.common_documents
+    assert verdict(artifact)[0] == set() and items[1] == ("clean", 0, 0)
+    assert items[0] == ("unknown", 0, copies if few else 0)
+    assert artifact.manifest.extra["contamination"]["documents_by_tier"]["partial"] == (copies if few else 0)
+    assert bool(check_cleared_items(artifact)) != few
+
+
 def test_what_a_template_clears_fails_a_check_that_names_it(tmp_path):
     artifact = marked(Store(str(tmp_path)), texts(30), QUESTIONS, CONFIG)
     (violation,) = check_cleared_items(artifact)

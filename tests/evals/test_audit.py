@@ -23,6 +23,7 @@ from lineage.order.order import DataOrder
 from lineage.order.token_cache import tokens_extra, write_token_shard
 from lineage.storage.digests import text_digest
 from lineage.writing.writer import Writer
+from marin_assets.invariants import judge_contamination
 
 SEQ_LEN, BATCH_SIZE = 8, 4
 ITEM_SCHEMA = {"suite": pl.String, "task": pl.String, "item_id": pl.String}
@@ -229,6 +230,22 @@ def test_items_say_what_was_there_before_and_what_is_left(tmp_path: Path) -> Non
     assert summary["verdict"] == "fragments_only"
     assert summary["documents_by_fate"] == {"contaminated": 1, "duplicate": 1, "heldout": 1, "train": 1}
     assert (summary["counts"]["items"], summary["counts"]["unknown"]) == (5, 1), "an unknown item is no clean one"
+
+
+def test_a_part_of_a_question_is_listed_and_its_item_is_not_clean(tmp_path: Path) -> None:
+    part = replace(with_leak("partial"), statuses={**WEB.statuses, "law/0": "unknown"})
+    made = run_audit(tmp_path, audit_node(ITEMS, (BOOKS, part), step=40))
+    item, summary = items_of(made)["law/0"], made.manifest.extra["audit"]
+    assert (item["status"], item["tier_after"]) == ("unknown", "partial") and item["first_step"] >= 0
+    assert (summary["verdict"], summary["verdict_at_step"]) == ("partial_only", "partial_only")
+    assert summary["by_task"]["law"]["after_partial"] == 1
+    assert judge_contamination(made)[0] == "warn"
+
+
+def test_marks_that_call_an_item_with_a_part_clean_are_refused(tmp_path: Path) -> None:
+    part = replace(with_leak("partial"), statuses=WEB.statuses)
+    with pytest.raises(ValueError, match="call item suite/law/0 clean, but list a partial match"):
+        run_audit(tmp_path, audit_node(ITEMS, (BOOKS, part), step=10))
 
 
 def test_a_kept_match_contaminates_only_the_checkpoints_that_read_it(tmp_path: Path) -> None:

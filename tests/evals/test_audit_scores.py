@@ -62,6 +62,7 @@ TABLE = table(
     ("gone", "matched", "", 1, 0, 0),
     ("later", "matched", "near", 1, 1, 0),
     ("piece", "clean", "fragment", 1, 1, 2),
+    ("half", "unknown", "partial", 1, 1, 2),
     ("short", "unknown", "", 0, 0, 0),
     ("long", "clean", "", 0, 0, 0),
 )
@@ -71,7 +72,7 @@ def test_every_item_has_one_group_but_the_unmatchable_has_none() -> None:
     groups = dict(item_groups(TABLE).select("item_id", "group").iter_rows())
     assert groups == {
         "c0": "clean", "c1": "clean", "s0": "seen", "s1": "seen", "gone": "removed", "later": "unread", "piece": "fragment",
-        "long": "clean",
+        "half": "partial", "long": "clean",
     }  # fmt: skip
 
 

@@ -13,10 +13,10 @@ import pytest
 from rich.console import Console
 from small_assets import TODAY
 
-from evals.audit.evidence import STANDING_TIERS
 from lineage.artifact.store import Artifact, Store
 from lineage.build.plan import Node, ancestors_first, build, resolve
 from lineage.jobs.job import LaunchRecord, LaunchRequest, read_job
+from lineage.match_tiers import STANDING_TIERS
 from marin_assets.cli.audit import print_audit
 from marin_assets.cli.exposure import print_exposure
 from marin_assets.consistency import check_consistency
