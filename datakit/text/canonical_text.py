@@ -4,7 +4,8 @@ Benchmark items and documents both pass through it, so a leaked item is found in
 calculator tags. Marin's 13-grams on raw tokens find 57 % of OLMES-rendered GSM8K items and none of them in lower case
 (docs/references.md).
 
-The definition: calculator tags `<<1+1=2>>` become a space; then the text is folded (`datakit.text.folding`);
+The definition: calculator tags `<<1+1=2>>` become a space, also with their brackets as HTML entities; HTML entities that
+end in a semicolon, named and numeric, become their characters, once; then the text is folded (`datakit.text.folding`);
 apostrophes and thousands commas are removed; every other character that is not a letter or a digit becomes a space.
 Words are separated by spaces.
 
@@ -12,6 +13,7 @@ Only the first step looks across white space. So a text may be canonicalised tok
 same words as in one piece (`canonical_bytes`).
 """
 
+import html
 import re
 from collections.abc import Sequence
 from itertools import pairwise
@@ -21,10 +23,12 @@ from numpy.typing import NDArray
 
 from datakit.text.folding import END_OF_TEXT, fold, wide_tokens, with_tokens
 
-CANONICAL_TEXT_VERSION = "canonical-text/2"
+CANONICAL_TEXT_VERSION = "canonical-text/3"
 
-_CALCULATOR_TAG = re.compile(r"<<[0-9+\-*/().,%$ ]{0,100}=[0-9+\-*/().,%$= ]{0,100}>>")
+_CALCULATOR_TAG = re.compile(r"(?:<<|&lt;&lt;)[0-9+\-*/().,%$ ]{0,100}=[0-9+\-*/().,%$= ]{0,100}(?:>>|&gt;&gt;)")
 """All 4,282 tags of GSM8K's test split have this form. Shifts and streams in program code do not."""
+_ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
+"""HTML's rule without the old names that need no semicolon: `a=1&copy=2` in an address is no copyright sign."""
 _COMMA, _ZERO, _NINE = b",09"
 _APOSTROPHES = re.compile("[‘’ʼ]")
 _WIDE_NON_WORD = re.compile(r"[^\w\x00-\x7f]+")
@@ -54,13 +58,14 @@ def canonical_bytes(text: str) -> bytes:
     >>> canonical_bytes("Janet’s total = $<<1*1200=1200>>1,200!").split()
     [b'janets', b'total', b'1200']
     """
-    return _without_formatting(blank_calculator_tags(text) if "<<" in text else text)
+    return _without_formatting(blank_calculator_tags(text))
 
 
 def _without_formatting(text: str) -> bytes:
     """Return `canonical_bytes` of a text whose calculator tags are already blank. Blanking twice could match text that
     was no tag.
     """
+    text = unescape(text)
     data = (text if text.isascii() else _folded(text)).encode()
     if b"," in data:
         data = _THOUSANDS_COMMA.sub(b"", data)
@@ -74,12 +79,12 @@ def canonical_batch(texts: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np
     costs more than its work. Only white-space tokens with characters beyond ASCII are folded as characters, which takes
     2 ms a MB; folding whole texts took 9 (2026-11-21).
     """
-    return _batch_without_formatting([blank_calculator_tags(text) if "<<" in text else text for text in texts])
+    return _batch_without_formatting([blank_calculator_tags(text) for text in texts])
 
 
 def _batch_without_formatting(texts: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return `canonical_batch` of texts whose calculator tags are already blank."""
-    data = b"\xff".join([*(text.encode() for text in texts), b""])
+    data = b"\xff".join([*(unescape(text).encode() for text in texts), b""])
     data = _without_thousands_commas(_with_folded_tokens(data))
     buffer = np.frombuffer(data.translate(_ASCII_TABLE, b"'"), np.uint8).copy()
     ends = np.flatnonzero(buffer == END_OF_TEXT)
@@ -122,7 +127,18 @@ def _is_digit(values: NDArray[np.uint8]) -> NDArray[np.bool_]:
 
 def blank_calculator_tags(text: str) -> str:
     """Replace calculator tags by as many spaces, so that offsets stay."""
+    if "<<" not in text and "&lt;&lt;" not in text:
+        return text
     return _CALCULATOR_TAG.sub(lambda tag: " " * len(tag[0]), text)
+
+
+def unescape(text: str) -> str:
+    """Replace HTML entities by their characters. An entity has no white space, so none crosses two tokens.
+
+    >>> unescape("Tom&#39;s &quot;caf&eacute;&quot; &amp;lt; R&D; a=1&copy=2")
+    'Tom\'s "café" &lt; R&D; a=1&copy=2'
+    """
+    return _ENTITY.sub(lambda entity: html.unescape(entity[0]), text) if "&" in text else text
 
 
 class WordPlaces:

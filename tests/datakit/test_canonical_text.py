@@ -1,5 +1,6 @@
 """Canonical text: case, punctuation, Unicode forms, and the way back to the original characters."""
 
+import html
 import re
 import unicodedata
 from itertools import pairwise
@@ -12,13 +13,15 @@ import datakit.text.canonical_text as canonical_text
 from datakit.text.canonical_text import WordPlaces, canonical_batch, canonical_bytes, word_spans
 
 # the characters that normalisation treats specially, mixed into arbitrary text
-TEXT = st.text(
-    st.one_of(
-        st.characters(exclude_categories=["Cs"]),
-        st.sampled_from(" ,'’<>019aAé́  ﬁﬀςΣ가\x1c\x85\n`_-\u200b\u00ad\ufe0f"),
-    ),
-    max_size=60,
+CHARACTERS = st.one_of(
+    st.sampled_from("&;#"),
+    st.characters(exclude_categories=["Cs"]),
+    st.sampled_from(" ,'’<>019aAé́  ﬁﬀςΣ가\x1c\x85\n`_-\u200b\u00ad\ufe0f"),
 )
+ENTITIES = st.sampled_from(
+    ["&amp;", "&#39;", "&nbsp;", "&#x41;", "&#10;", "&#0;", "&#55296;", "&eacute;", "&#769;", "&#44;", "&lt;&lt;", "&gt;&gt;"]
+)
+TEXT = st.lists(st.one_of(st.text(CHARACTERS, max_size=20), ENTITIES), max_size=6).map("".join)
 
 
 def words(text: str) -> list[str]:
@@ -35,6 +38,9 @@ def words(text: str) -> list[str]:
         ("ﬁne Straße ÉCOLE", "fine strasse école"),
         ("snake_case `code`—dash", "snake case code dash"),
         ("cout << a >> b; 1 << 2 >> 3", "cout a b 1 2 3"),
+        ("Tom&#39;s &quot;caf&eacute;&quot;&nbsp;costs 1&#44;200 &#x24;", "toms café costs 1200"),
+        ("$&lt;&lt;9 * 2=18&gt;&gt;18 every day", "18 every day"),
+        ("&amp;amp; once only, R&D; and a=1&copy=2", "amp once only r d and a 1 copy 2"),
         ("", ""),
     ],
 )
@@ -68,7 +74,7 @@ def test_a_tag_that_appears_by_blanking_another_stays():
 
 @given(TEXT, TEXT)
 def test_white_space_is_a_border_that_nothing_crosses(left, right):
-    if "<" not in left + right:
+    if not any(bracket in left + right for bracket in ("<", "&lt;")):
         assert words(f"{left}\n{right}") == words(left) + words(right)
 
 
@@ -93,7 +99,8 @@ def slow_fold(text: str) -> str:
 
 def slow_words(text: str) -> list[str]:
     """The definition, a step after the other, over the whole text."""
-    text = slow_fold(canonical_text.blank_calculator_tags(text))
+    entity = re.compile("&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
+    text = slow_fold(entity.sub(lambda found: html.unescape(found[0]), canonical_text.blank_calculator_tags(text)))
     text = re.sub(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))", "", re.sub("['‘’ʼ]", "", text))
     return re.sub(r"[\W_]+", " ", text, flags=re.UNICODE).split()
 

@@ -256,6 +256,16 @@ def test_a_shared_instruction_does_not_mark_but_the_items_own_words_do():
     assert (0, 3, "verbatim") in matches_of([f"{PROSE} {questions[3]} {PROSE}"], *questions)
 
 
+@pytest.mark.parametrize("escaped", ["&#{};", "&#x{:x};"])
+def test_letters_written_as_entities_are_found_where_they_stand(escaped):
+    question = vendored_items("gsm8k")["question"][3]
+    leaked = "".join(escaped.format(ord(c)) if at % 3 == 0 and c != " " else c for at, c in enumerate(question))
+    text = f"Café. {PROSE}\n{leaked}\n{PROSE}"
+    config = ContaminationConfig()
+    (match,) = scan([text], index_items(channel_table(item_table({"question": question})), config), config)
+    assert match.tier == "verbatim" and cut_bytes(text, match.start_byte, match.end_byte) == leaked
+
+
 EDITED = "How many of the geese that winter on the northern lakes return there in spring?"
 
 
