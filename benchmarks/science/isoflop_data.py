@@ -5,29 +5,33 @@ The study needs one steady source with more tokens than any run reads; its losse
 
 import hashlib
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from lineage.artifact.store import Artifact
+from lineage.order.history import MIXTURE
 from lineage.order.order import DataOrder
 from lineage.order.token_cache import tokens_extra, write_token_shard
 from lineage.stage import Stage
 from lineage.writing.writer import Writer
 from trainer.inference import load_scorer
-
-SAMPLE_BYTES = 4_000_000
+from trainer.tokenizer_check import tokenizer_of
 
 
 @dataclass(frozen=True)
 class SourceText:
-    """Which part of the files, by the hash of their path, and how many bytes at most."""
+    """Which part of the files, by the hash of their path, and how many bytes at most.
+
+    `sample_bytes` of the training part train the tokenizer. Both parts must state the same, or they get two tokenizers.
+    """
 
     vocab_size: int
     held_out: bool
     max_bytes: int
+    sample_bytes: int
     python: str = f"{sys.version_info.major}.{sys.version_info.minor}.{sys.version_info.micro}"
 
 
@@ -43,15 +47,15 @@ def _order(path: Path, roots: list[Path]) -> str:
     return hashlib.sha256(path.relative_to(root).as_posix().encode()).hexdigest()
 
 
-def tokenizer_of(config: SourceText) -> Tokenizer:
+def train_tokenizer(config: SourceText) -> Tokenizer:
     """A byte-level BPE trained on the first files of the training part: a function of them."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     sample, size = [], 0
-    for path in files(SourceText(config.vocab_size, False, config.max_bytes)):
+    for path in files(replace(config, held_out=False)):
         sample.append(path.read_text(errors="replace"))
         size += len(sample[-1])
-        if size > min(SAMPLE_BYTES, config.max_bytes):
+        if size > config.sample_bytes:
             break
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     tokenizer.train_from_iterator(sample, trainers.BpeTrainer(vocab_size=config.vocab_size, initial_alphabet=alphabet))
@@ -60,7 +64,7 @@ def tokenizer_of(config: SourceText) -> Tokenizer:
 
 def write_text(out: Writer, config: SourceText) -> None:
     """One token cache."""
-    tokenizer, documents, size = tokenizer_of(config), [], 0
+    tokenizer, documents, size = train_tokenizer(config), [], 0
     for path in files(config):
         text = path.read_text(errors="replace")
         size += len(text)
@@ -85,7 +89,10 @@ class HeldOut:
 def score(
     out: Writer, config: HeldOut, heldout: Artifact, trial: Artifact | None = None, checkpoint: Artifact | None = None
 ) -> None:
-    """Mean nats a token over the first sequences of the held-out text, as a score that `science.forecasts` reads."""
+    """Mean nats a token over the first sequences of the held-out text, as a score that `science.forecasts` reads.
+
+    Raises: ValueError where the held-out text has another tokenizer than the model.
+    """
     model = trial or checkpoint
     assert model is not None  # the node names one of them
     diverged = model.manifest.extra.get("diverged")
@@ -99,11 +106,17 @@ def score(
 
 
 def _nats(config: HeldOut, model: Artifact, heldout: Artifact) -> float:
+    ours, theirs = tokenizer_of(heldout), tokenizer_of(model.input(MIXTURE))
+    if ours != theirs:
+        raise ValueError(
+            f"{model.name} was trained with the tokenizer {theirs}, {heldout.name} was made with {ours}: the same ids are "
+            "other words; give both texts the same `sample_bytes`"
+        )
     scorer = load_scorer(model)
     order = DataOrder.open(heldout, scorer.max_seq_len)
     nats = np.concatenate(scorer.token_nll(list(order.batch(0, config.sequences))))
     return round(float(nats.mean(dtype=np.float64)), 6)
 
 
-TEXT = Stage("benchmarks.text", "2", write_text)
-HELDOUT = Stage("benchmarks.heldout", "2", score)
+TEXT = Stage("benchmarks.text", "3", write_text)
+HELDOUT = Stage("benchmarks.heldout", "3", score)

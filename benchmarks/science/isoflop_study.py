@@ -23,6 +23,7 @@ LAYERS = {
     8: (2, 1), 12: (2, 1), 16: (2, 2), 24: (2, 2), 32: (2, 4), 48: (2, 4), 64: (3, 4), 80: (3, 5), 96: (4, 6), 128: (5, 8),
 }  # fmt: skip
 """Width -> layers and heads."""
+TOKENIZER_SAMPLE_BYTES = 4_000_000
 SEEDS_AT_CENTRE = 3
 TASK, METRIC = "python", "nats"
 
@@ -91,7 +92,8 @@ def run_of(study: Study, name: str, width: int, budget: float, seed: int, multip
 def mixture(study: Study, held_out: bool, seed: int) -> Node:
     """The one source as a mixture; its seed is the order of the data."""
     kind = "heldout" if held_out else "training"
-    text = SourceText(VOCABULARY, held_out, study.text_bytes // (20 if held_out else 1))
+    sample = min(TOKENIZER_SAMPLE_BYTES, study.text_bytes)
+    text = SourceText(VOCABULARY, held_out, study.text_bytes // (20 if held_out else 1), sample)
     cache = Node(("text", kind), None, TEXT, text)
     return Node(("mixture", f"{kind}-{seed}"), None, MIXTURE, MixtureConfig(TASK, (Phase(0, {TASK: 1.0}),), seed), {
         "caches": (cache,)
