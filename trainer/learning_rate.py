@@ -1,35 +1,40 @@
-"""The learning rate of a step, as a pure function of the schedule that a compiled step can call."""
+"""The learning rates of a run, a function of its schedule and its number of steps."""
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from trainer.spec.schedules import CycleSchedule, Schedule
+from trainer.spec.schedules import CycleSchedule, Schedule, WarmupStableDecay
 
 
-def learning_rate(schedule: Schedule, num_steps: int, step) -> Float[Array, ""]:
-    r"""Learning rate of step `step` (from 0, traced or not). A decay reaches its end at the step after its last.
+def learning_rates(schedule: Schedule, num_steps: int) -> Float[np.ndarray, " steps"]:
+    """Float32 rates of all steps, computed in float64 and rounded once. A decay reaches its end at the step after its last.
+
+    They are an argument of the compiled step, so trials that differ in rate or length share one program. The table is the same
+    on every back-end. The formula of a cycle, compiled into the step, gave other bits when a cycle was added (up to 9.5e-7
+    apart): XLA knows the length of a single cycle, multiplies by its reciprocal and folds pi into it (seen in the HLO,
+    2026-11-21).
 
     >>> s = WarmupStableDecay(peak_learning_rate=1.0, warmup_steps=10, decay_frac=0.2, min_lr_ratio=0.0)
-    >>> [round(float(learning_rate(s, 100, t)), 3) for t in (0, 4, 9, 50, 79, 90, 99)]
+    >>> [round(float(rate), 3) for rate in learning_rates(s, 100)[[0, 4, 9, 50, 79, 90, 99]]]
     [0.1, 0.5, 1.0, 1.0, 1.0, 0.5, 0.05]
     """
-    if isinstance(schedule, CycleSchedule):
-        return jnp.asarray(_cycle_rates(schedule, num_steps))[jnp.clip(step, 0, num_steps - 1)]
-    decay_steps = max(1, round(schedule.decay_frac * num_steps))
-    warm = jnp.minimum((step + 1) / max(1, schedule.warmup_steps), 1.0)
-    left = jnp.minimum((num_steps - step) / decay_steps, 1.0) if schedule.decay_frac > 0 else 1.0
-    return schedule.peak_learning_rate * warm * (schedule.min_lr_ratio + (1 - schedule.min_lr_ratio) * left)
+    shares = _cycles(schedule, num_steps) if isinstance(schedule, CycleSchedule) else _warmup_stable_decay(schedule, num_steps)
+    return (schedule.peak_learning_rate * shares).astype(np.float32)
 
 
-def _cycle_rates(schedule: CycleSchedule, num_steps: int) -> Float[np.ndarray, " steps"]:
-    """Rates of all steps, computed in float64 and rounded once, so that a rate depends on its own cycle only.
+def _warmup_stable_decay(schedule: WarmupStableDecay, num_steps: int) -> Float[np.ndarray, " steps"]:
+    """Shares of the peak."""
+    step = np.arange(num_steps)
+    warm = np.minimum((step + 1) / max(1, schedule.warmup_steps), 1.0)
+    if schedule.decay_frac == 0:
+        return warm
+    left = np.minimum((num_steps - step) / max(1, round(schedule.decay_frac * num_steps)), 1.0)
+    return warm * (schedule.min_lr_ratio + (1 - schedule.min_lr_ratio) * left)
 
-    Inside a compiled step the same formula gave other bits when a cycle was added (up to 9.5e-7 apart): XLA knows the
-    length of a single cycle, multiplies by its reciprocal and folds pi into it (seen in the compiled HLO, 2026-11-21).
-    A table is also the same on every back-end.
-    """
-    rates, start, from_share = np.empty(num_steps), 0, 0.0
+
+def _cycles(schedule: CycleSchedule, num_steps: int) -> Float[np.ndarray, " steps"]:
+    """Shares of the peak; those of a cycle depend on it and on the share at which the cycle before it ended."""
+    shares, start, from_share = np.empty(num_steps), 0, 0.0
     for number, end in enumerate(schedule.ends(num_steps)):
         climb = schedule.rewarmup_steps if number else schedule.warmup_steps
         decay = end - start - climb if schedule.decay_steps is None else schedule.decay_steps
@@ -37,9 +42,9 @@ def _cycle_rates(schedule: CycleSchedule, num_steps: int) -> Float[np.ndarray, "
         climbed = np.minimum((step - start + 1) / max(climb, 1), 1.0)
         warm = from_share + (1 - from_share) * climbed if climb else np.ones(len(step))
         into_decay = step - (end - decay)
-        rates[step] = np.where(into_decay > 0, _decayed(schedule, np.clip(into_decay, 0, decay), decay), warm)
+        shares[step] = np.where(into_decay > 0, _decayed(schedule, np.clip(into_decay, 0, decay), decay), warm)
         start, from_share = end, float(_decayed(schedule, np.array(decay), decay)) if decay else 1.0
-    return (schedule.peak_learning_rate * rates).astype(np.float32)
+    return shares
 
 
 def _decayed(schedule: CycleSchedule, into_decay: np.ndarray, decay_steps: int) -> np.ndarray:

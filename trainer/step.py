@@ -1,17 +1,19 @@
 """One training step, compiled: gradients (accumulated over microbatches), the rule, and the guard around both."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from trainer.learning_rate import learning_rate
+from trainer.learning_rate import learning_rates
 from trainer.model.balance import balancing_bias
 from trainer.model.parts import joined, parted
 from trainer.model.protocol import LanguageModel
@@ -85,13 +87,26 @@ def initial_step_state(spec: RunSpec, model: LanguageModel) -> StepState:
     )
 
 
-class StepFunction(Protocol):
-    """A compiled step."""
+class StepProgram(Protocol):
+    """The jitted step: (state, batch, learning rate) -> (state, metrics)."""
+
+    def __call__(self, state: StepState, batch: PyTree, rate: np.float32) -> tuple[StepState, StepMetrics]: ...
+
+    def trace(self, *arguments: PyTree) -> Any:
+        """JAX's traced program, from shapes or arrays."""
+
+
+@dataclass(frozen=True)
+class StepFunction:
+    """A compiled step of a run. The program takes the rate as an argument: runs that differ in schedule or length share it."""
+
+    program: StepProgram
+    rates: Float[np.ndarray, " steps"]
 
     def __call__(self, state: StepState, batch: PyTree, step: int) -> tuple[StepState, StepMetrics]:
         """`batch` is what the objective takes: a `trainer.batch.Batch` for next-token, or another tree of arrays with the rows
-        of the batch as their first axis."""
-        ...
+        of the batch as their first axis. `step` counts from 0 to the run's `num_steps`, exclusive; IndexError beyond it."""
+        return self.program(state, batch, self.rates[step])
 
 
 def resolved_compute(spec: RunSpec, model: LanguageModel) -> Compute:
@@ -125,7 +140,7 @@ def compiled_step(
     def of_parameters(parameters: PyTree, part: PyTree, router: PyTree, loads: Array | None) -> tuple[Array, Sums]:
         return of_batch(joined(parameters, router, static), part, loads)
 
-    def step_fn(state: StepState, batch: PyTree, step: Array) -> tuple[StepState, StepMetrics]:
+    def step_fn(state: StepState, batch: PyTree, rate: Array) -> tuple[StepState, StepMetrics]:
         rows = jax.tree.leaves(batch)[0].shape[0]
         size = rows if spec.microbatch_size is None else spec.microbatch_size
         parts = jax.tree.map(lambda array: array.reshape(-1, size, *array.shape[1:]), batch)
@@ -139,7 +154,6 @@ def compiled_step(
         of_part = partial(of_parameters, router=state.router, loads=loads)
         gradients, sums = accumulated_gradients(of_part, state.parameters, parts)
         loss, routing = sums.loss, sums.routing
-        rate = learning_rate(spec.schedule, spec.num_steps, step)
         norm = optax.tree.norm(gradients)
         directions, optimizer_state = optimizer.update(gradients, state.optimizer, state.parameters, rate=rate)
         watched = jnp.stack([norms(gradients), norms(state.parameters), rate * norms(directions)])
@@ -162,11 +176,12 @@ def compiled_step(
         return new, StepMetrics(loss, rate, norm, ~good, in_a_row, length, watched, watched_router, sums.extras)
 
     step_fn = jax.default_matmul_precision(how.precision)(step_fn)  # None: as before
+    rates = learning_rates(spec.schedule, spec.num_steps)
     if spread is None:
-        return jax.jit(step_fn, donate_argnums=0)
+        return StepFunction(jax.jit(step_fn, donate_argnums=0), rates)
     shapes = eqx.filter_eval_shape(lambda m: initial_step_state(spec, m), model)
     everywhere = NamedSharding(spread.mesh, PartitionSpec())
-    return jax.jit(step_fn, donate_argnums=0, out_shardings=(spread.shardings(shapes), everywhere))
+    return StepFunction(jax.jit(step_fn, donate_argnums=0, out_shardings=(spread.shardings(shapes), everywhere)), rates)
 
 
 def reads_twice(spec: RunSpec) -> bool:

@@ -39,7 +39,7 @@ class Study:
     batch: int = 2
     held_out_sequences: int = 700
     draws: int = 200
-    multipliers: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
+    multipliers: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0)
     """Grid of learning rates, in multiples of the rule."""
 
     @property

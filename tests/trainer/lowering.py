@@ -58,8 +58,8 @@ def report(case: dict[str, Any]) -> dict[str, Any]:
     rows = NamedSharding(layout.mesh, PartitionSpec(BATCH_AXES, None))
     tokens = jax.ShapeDtypeStruct((spec.batches.size(0), spec.seq_len), jnp.int32, sharding=rows)
     with layout.pinned():
-        step_fn, number = compiled_step(spec, shapes.model, layout, compute), jax.ShapeDtypeStruct((), jnp.int32)
-        traced = step_fn.trace(state, Batch(tokens), number)
+        program = compiled_step(spec, shapes.model, layout, compute).program
+        traced = program.trace(state, Batch(tokens), jax.ShapeDtypeStruct((), jnp.float32))
         lowered = traced.lower() if platform == "tpu" else traced.lower(lowering_platforms=("cuda",))  # as `jax.export` does
     text = lowered.as_text()
     facts = {
@@ -73,12 +73,12 @@ def report(case: dict[str, Any]) -> dict[str, Any]:
     }
     if case.get("compiled"):
         compiled = lowered.compile()
-        program, memory = compiled.as_text(), compiled.memory_analysis()
+        optimized, memory = compiled.as_text(), compiled.memory_analysis()
         planned = footprint(spec, mesh, len(devices))
         facts |= {
-            "collectives": {kind: len(re.findall(rf"\b{kind.replace('_', '-')}(?:-start)?\(", program)) for kind in KINDS},
-            "callbacks": facts["callbacks"] + len(re.findall(r"callback|infeed|outfeed", program)),
-            "kernels": len(re.findall(r'custom_call_target="tpu_custom_call"', program)),
+            "collectives": {kind: len(re.findall(rf"\b{kind.replace('_', '-')}(?:-start)?\(", optimized)) for kind in KINDS},
+            "callbacks": facts["callbacks"] + len(re.findall(r"callback|infeed|outfeed", optimized)),
+            "kernels": len(re.findall(r'custom_call_target="tpu_custom_call"', optimized)),
             "aliased": memory.alias_size_in_bytes,
             "arguments": memory.argument_size_in_bytes,
             "peak": memory.argument_size_in_bytes
