@@ -10,7 +10,7 @@ OF_EXTRAS := tests/datakit/test_datatrove_steps.py tests/datakit/test_datatrove_
 	tests/datakit/test_fasttext_scorer.py tests/datakit/test_contamination_paraphrase.py tests/post_training/test_environments.py
 PACKAGES := lineage datakit trainer serving evals science recipes marin_assets resources sensors jobs partitions scenarios standards operations post_training
 
-.PHONY: help setup wheel extras libtpu ferry bison histories isoflop isoflop-rehearsal coverage moe moe-study post-train post-train-study site ui test test-long cluster-test cluster-ferry chaos image-test purge-study fuzz check check-fast format lock clean
+.PHONY: help setup wheel extras libtpu ferry bison histories isoflop isoflop-rehearsal coverage moe moe-study post-train post-train-study swarm site ui test test-long cluster-test cluster-ferry chaos image-test purge-study fuzz check check-fast format lock clean
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -48,6 +48,9 @@ post-train: setup ## Two-digit addition: imitation, then RLOO, GRPO and a contro
 
 post-train-study: setup ## The same with three seeds, imitation of own right answers, and pass@k to 128 (two hours); goes on where it was killed
 	@$(PY) -m scenarios post-train-study
+
+swarm: setup ## Search a mixture: 38 trials over six sources, a frozen proposal, 24 runs by fresh seeds, a page (20 minutes); goes on where it was killed
+	@$(PY) -m scenarios swarm
 
 site: setup ## Write the lab's public site, static pages, into .marin/site
 	@./marin site --into .marin/site

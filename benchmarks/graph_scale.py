@@ -18,9 +18,9 @@ from dataclasses import replace
 from marin_assets.definitions import build_defs
 from recipes.lab import Declarations, declarations
 from recipes.records.run import Run
+from recipes.records.sweep import Sweep
 from recipes.smoke import smoke_ferry
 from recipes.studies.default import tiny
-from recipes.study import Sweep
 from resources.lab import LabResource
 
 

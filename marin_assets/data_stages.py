@@ -65,6 +65,7 @@ _VIEWS: Mapping[str, View] = MappingProxyType(
         "datakit.token_cache": View("tokens", frozenset({"binary"})),
         "trainer.pair_scores": View("tokens", frozenset({"jax", "parquet"})),
         "lineage.mixture": View("tokens", frozenset({"json"})),
+        "lineage.chosen_mixture": View("tokens", frozenset({"json"})),
         "environments": View("sources", frozenset({"parquet"})),
         "post_training.prompt_texts": View("contamination", frozenset({"parquet"})),
         "evals.suite": View("evaluation", frozenset({"parquet"})),

@@ -27,6 +27,7 @@ from marin_assets.rewards import environment_templates, reward_templates, reward
 from marin_assets.runs import run_templates, training_asset
 from marin_assets.scouts import SCOUTS, scout_asset, scouts_asset
 from marin_assets.site import site_asset
+from marin_assets.swarms import swarm_templates
 from marin_assets.sweeps import sweep_asset, sweep_data, sweep_templates
 from marin_assets.table import AssetTable
 from marin_assets.telemetry import traces_asset
@@ -42,8 +43,9 @@ from recipes.lab import Broken, Declarations, declarations
 from recipes.models import PublishedModel
 from recipes.records.reward_run import RewardRun
 from recipes.records.run import Run
+from recipes.records.sweep import Sweep
 from recipes.runs import policy
-from recipes.study import Sweep
+from recipes.swarms import Swarm
 from resources.executor import one_here_many_apart
 from resources.lab import LabResource, lab_from_environment
 from sensors.campaigns import canary_after_ferry, pass_rate_sensors
@@ -74,6 +76,7 @@ def tabled(declared: Declarations) -> tuple[AssetTable, Declarations]:
         return tuple(kept_records)
 
     sweeps = kept(declared.sweeps, lambda sweep: sweep.name, lambda sweep: table.add(*_of_sweep(sweep)))
+    swarms = kept(declared.swarms, lambda swarm: swarm.name, lambda swarm: table.add(*_of_swarm(swarm)))
     runs = kept(declared.runs, lambda run: run.name, lambda run: table.add(*_of_run(run)))
     rewards = kept(declared.rewards, lambda run: run.name, lambda run: table.add(*_of_rewards(run)))
     _add_cards(table, runs)
@@ -87,7 +90,15 @@ def tabled(declared: Declarations) -> tuple[AssetTable, Declarations]:
     for band in bands():
         table.add(*canary_data(band))
     return table, replace(
-        declared, runs=runs, sweeps=sweeps, rewards=rewards, corpora=corpora, policies=policies, gaps=gaps, broken=tuple(broken)
+        declared,
+        runs=runs,
+        sweeps=sweeps,
+        swarms=swarms,
+        rewards=rewards,
+        corpora=corpora,
+        policies=policies,
+        gaps=gaps,
+        broken=tuple(broken),
     )
 
 
@@ -110,6 +121,14 @@ def _of_sweep(sweep: Sweep) -> tuple[Iterator[AssetTemplate], list]:
     """Return all assets of a sweep, and the nodes whose ancestors must be among them."""
     laws = tuple(law_templates(sweep))
     return chain(sweep_data(sweep), sweep_templates(sweep), laws), [template.example for template in laws]
+
+
+def _of_swarm(swarm: Swarm) -> tuple[Iterator[AssetTemplate], list]:
+    """Return all assets of a swarm, and the nodes whose ancestors must be among them."""
+    parts = (swarm.trials, swarm.confirmation)
+    made = tuple(swarm_templates(swarm))
+    every = chain(*(chain(sweep_data(part), sweep_templates(part)) for part in parts), made)
+    return every, [template.example for template in made]
 
 
 def _add_cards(table: AssetTable, runs: Sequence[Run]) -> None:
@@ -146,12 +165,13 @@ def build_defs(lab: LabOrResource, *, ferry: Ferry, declared: Declarations) -> d
     canaries = [campaigns.canary_job(band) for band in bands()]
     every = [*table, *(canary_training(band) for band in bands()), *ferry_assets(ferry)]
     made = [template for template in every if not template.is_external]
-    of_sweeps = {template.example.key for sweep in declared.sweeps for template in sweep_templates(sweep)}
+    sweeps = [*declared.sweeps, *(part for swarm in declared.swarms for part in (swarm.trials, swarm.confirmation))]
+    of_sweeps = {template.example.key for sweep in sweeps for template in sweep_templates(sweep)}
     by_factory = [template for template in every if template.example.key not in of_sweeps]
     definitions = dg.Definitions(
         assets=[
             *(asset_of(template) for template in by_factory),
-            *(sweep_asset(sweep) for sweep in declared.sweeps),
+            *(sweep_asset(sweep) for sweep in sweeps),
             *(training_asset(run) for run in declared.runs),
             *(reward_training(run) for run in declared.rewards),
             leaderboard_asset(results_of(every), declared.runs),

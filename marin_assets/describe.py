@@ -17,7 +17,7 @@ from lineage.artifact.store import Artifact
 from lineage.build.plan import Built
 from lineage.graph.check_tables import manifest_digest
 from lineage.jobs.job import LaunchRecord
-from marin_assets import contamination_views, eval_views, reward_views, science_views
+from marin_assets import contamination_views, eval_views, reward_views, science_views, swarm_views
 from marin_assets.event_log import INPUTS, MANIFEST_TAG, VERSION_TAG
 from marin_assets.pictures import drops_png
 from marin_assets.quality_views import card, cutoffs, rule_sets, scorer, scores
@@ -221,6 +221,11 @@ _NEEDS: Mapping[str, frozenset[str]] = {
     "post_training.audit": frozenset({"audit"}),
     "science.table": frozenset({"sweep"}),
     "science.fit": frozenset({"fit"}),
+    "science.swarm_runs": frozenset({"swarm"}),
+    "science.swarm_snr": frozenset({"snr"}),
+    "science.swarm_fit": frozenset({"fit"}),
+    "science.swarm_proposal": frozenset({"weights", "proposal"}),
+    "science.swarm_confirmation": frozenset({"confirmation"}),
     "science.forecast": frozenset({"forecast"}),
     "science.verdict": frozenset({"verdict"}),
     "science.verdicts": frozenset({"verdicts"}),
@@ -248,6 +253,11 @@ _RECORDED: Mapping[str, _Show] = {
     "post_training.audit": reward_views.audit,
     "science.table": science_views.table,
     "science.fit": science_views.law,
+    "science.swarm_runs": swarm_views.runs,
+    "science.swarm_snr": swarm_views.snr,
+    "science.swarm_fit": swarm_views.fit,
+    "science.swarm_proposal": swarm_views.proposal,
+    "science.swarm_confirmation": swarm_views.confirmation,
     "science.forecast": science_views.forecast,
     "science.verdict": science_views.verdict,
     "science.verdicts": science_views.verdicts,
@@ -269,4 +279,7 @@ _DRAWN: Mapping[str, _Show] = {
     "evals.audit": contamination_views.audit_tables,
     "science.fit": science_views.law_picture,
     "science.verdicts": science_views.verdicts_page,
+    "science.swarm_fit": swarm_views.fit_picture,
+    "science.swarm_proposal": swarm_views.proposal_page,
+    "science.swarm_confirmation": swarm_views.confirmation_page,
 }

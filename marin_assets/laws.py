@@ -14,7 +14,7 @@ from marin_assets.factory import AssetTemplate, Invariant, WarningCheck, checked
 from marin_assets.invariants import forms_agree, forms_converged
 from recipes.forecasts import forecast, forecast_of, outcome, verdict
 from recipes.records.run import Run
-from recipes.study import Sweep
+from recipes.records.sweep import Sweep
 from recipes.sweeps import fit, result, table, table_now
 from resources.lab import Lab
 from science.forecasts.board import BOARD, KEY, build_board

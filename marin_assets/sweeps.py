@@ -1,22 +1,25 @@
 """A sweep as two assets, `sweeps/<name>/trial` and `sweeps/<name>/result`, with one partition for each trial.
 
-One operation makes both, and takes many trials to a Dagster run. Each trial is reported as it ends, so an interrupted run shows
-what it finished, and the next one goes on with the rest. A trial that diverged is a result.
+Trials of a swarm have a third, the mixture of each. One operation makes all, and takes many trials to a Dagster run. Each
+trial is reported as it ends, so an interrupted run shows what it finished, and the next one goes on with the rest. A trial that
+diverged is a result.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import dagster as dg
 
 from lineage.build.plan import Built, MissingArtifactError, Node, ancestors_first, exists
 from marin_assets.areas import owners
-from marin_assets.data import mix_assets
+from marin_assets.data import mix_assets, token_assets
 from marin_assets.data_stages import FILES
 from marin_assets.describe import describe, materialization
 from marin_assets.event_log import STAGE_METADATA
 from marin_assets.factory import AssetTemplate, dependencies
 from partitions.axes import trials
-from recipes.study import Sweep
+from recipes.records.placement import SwarmTrialOf
+from recipes.records.sweep import Sweep
+from recipes.runs import mixture
 from recipes.sweeps import result, trial
 from resources.lab import Lab
 from resources.progress import observing
@@ -26,7 +29,10 @@ SHOWN_FAILURES = 5
 
 
 def sweep_data(sweep: Sweep) -> Iterator[AssetTemplate]:
-    """Yield the data that the trials read; trials over one mix share it."""
+    """Yield the data that the trials read; trials over one mix share it. `sweep_asset` makes the mixtures of a swarm."""
+    if isinstance(sweep.place, SwarmTrialOf):
+        yield from token_assets(sweep.trials[0].tokens)
+        return
     seen = set()
     for run in sweep.trials:
         if (run.data, run.batches) not in seen:
@@ -34,8 +40,8 @@ def sweep_data(sweep: Sweep) -> Iterator[AssetTemplate]:
             yield from mix_assets(run)
 
 
-def sweep_templates(sweep: Sweep) -> tuple[AssetTemplate, AssetTemplate]:
-    """Return trials and results. `sweep_asset` makes both, so they are external to the factory."""
+def sweep_templates(sweep: Sweep) -> tuple[AssetTemplate, ...]:
+    """Return trials and results, and the trials' mixtures if each has its own. `sweep_asset` makes all of them."""
     by_name = {run.name: run for run in sweep.trials}
     names = trials(list(by_name))
 
@@ -52,7 +58,9 @@ def sweep_templates(sweep: Sweep) -> tuple[AssetTemplate, AssetTemplate]:
             invariants=(FILES,),
         )
 
+    own_mixtures = (template(mixture, "The mixture of each trial.", {"json"}),) if isinstance(sweep.place, SwarmTrialOf) else ()
     return (
+        *own_mixtures,
         template(trial, "One trained model for each trial, or the record of its divergence.", {"jax", "safetensors"}),
         template(result, "Held-out bits per byte of each trial by domain, or that it diverged.", {"json"}),
     )
@@ -60,24 +68,25 @@ def sweep_templates(sweep: Sweep) -> tuple[AssetTemplate, AssetTemplate]:
 
 def sweep_asset(sweep: Sweep) -> dg.AssetsDefinition:
     """Return the operation that trains and scores the requested trials."""
-    made, scored = sweep_templates(sweep)
-    specs = [_spec(template) for template in (made, scored)]
+    templates = sweep_templates(sweep)
+    specs = [_spec(template) for template in templates]
     keys = [spec.key for spec in specs]
+    own = {template.example.key for template in templates}
 
     @dg.multi_asset(
-        name=f"sweeps__{sweep.name}".replace("-", "_").replace(".", "_"),
+        name="__".join(templates[-1].example.key[:-1]).replace("-", "_").replace(".", "_"),
         specs=specs,
-        partitions_def=made.partitions_def,
+        partitions_def=templates[-1].partitions_def,
         can_subset=True,
         backfill_policy=dg.BackfillPolicy.multi_run(TRIALS_PER_RUN),
     )
     def run_trials(context: dg.AssetExecutionContext, lab: dg.ResourceParam[Lab]) -> Iterator[dg.MaterializeResult]:
         failed: list[str] = []
-        selected = [template for template, key in zip((made, scored), keys, strict=True) if key in context.selected_asset_keys]
+        selected = [template for template, key in zip(templates, keys, strict=True) if key in context.selected_asset_keys]
         for name in context.partition_keys:
             try:
                 for template in selected:
-                    _make(context, lab, _node(template, name), made.example.key)
+                    _make(context, lab, _node(template, name), own)
             except Exception as error:  # one trial that fails leaves the others their turn; the run fails at its end
                 context.log.error(f"trial {name} failed: {type(error).__name__}: {error}")
                 failed.append(f"{name} ({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''})")
@@ -98,10 +107,10 @@ def _node(template: AssetTemplate, name: str) -> Node:
     return template.node(name)
 
 
-def _make(context: dg.AssetExecutionContext, lab: Lab, node: Node, trials_key: tuple[str, ...]) -> None:
-    """Make a node and, if it is missing, the trial that it scores; report each."""
+def _make(context: dg.AssetExecutionContext, lab: Lab, node: Node, own: Collection[tuple[str, ...]]) -> None:
+    """Make a node and what is missing of the sweep's own assets above it; report each."""
     for each in ancestors_first([node]):
-        if each is not node and each.key != trials_key:
+        if each.key not in own:
             if not exists(lab.store, each):
                 raise MissingArtifactError(each, lab.store)
             continue

@@ -29,16 +29,15 @@ from datakit.tokens.tokenizer import TOKENIZER, TokenizerConfig
 from evals.items.suites import SUITE
 from lineage.build.plan import Node
 from lineage.order.batches import BatchSchedule
+from lineage.order.chosen import CHOSEN_MIXTURE, ChosenMixtureConfig
 from lineage.order.mixture import MIXTURE, MixtureConfig, phases_by_step
 from recipes.contamination import DeclaredPolicy, published_policies
 from recipes.models import PublishedModel, model_tokenizer
 from recipes.records.data import DEFAULT_PRESET, Corpus, Decontamination, Scope
-from recipes.records.placement import CANONICAL, Placement
+from recipes.records.placement import CANONICAL, Place, Placement
 from recipes.records.tokens import Mix, Tokens
 from recipes.sources import source_config
 from recipes.suites import Suite
-
-MIXTURE_SEED = 17
 
 
 @cache
@@ -263,20 +262,26 @@ def trajectory_cache(of: Tokens, source: str, at: Placement = CANONICAL) -> Node
 
 
 @cache
-def mixture(of: Mix, batches: BatchSchedule, at: Placement = CANONICAL) -> Node:
-    """Frozen weights and the digests of the caches: the pivot between data and training.
+def mixture(of: Mix, batches: BatchSchedule, at: Placement = CANONICAL, place: Place | None = None) -> Node:
+    """Frozen weights and the digests of the caches: the pivot between data and training. `place` defaults to that of `at`.
 
     `batches` turns the steps of phases into sequences. If no phases are declared, there is one, with weights in proportion to
     rough source sizes and small domains doubled. The weights are not tuned: proportional mixing is the baseline of searches.
     """
+    caches = tuple(token_cache(of.tokens, source, at) for source in of.tokens.sources)
+    where = place or at.of_mix(of.name)
+    if of.chosen is not None:
+        chosen = ChosenMixtureConfig(
+            of.name, of.chosen.name, of.order_seed, of.shuffle, of.block_size, of.packing, apportioning="split"
+        )
+        return Node(*where, CHOSEN_MIXTURE, chosen, {"caches": caches, "weights": of.chosen.node()})
     config = MixtureConfig(
         of.name,
         phases_by_step(of.weights(), batches, of.block_size),
-        MIXTURE_SEED,
+        of.order_seed,
         shuffle=of.shuffle,
         block_size=of.block_size,
         packing=of.packing,
         apportioning="split",
     )
-    caches = tuple(token_cache(of.tokens, source, at) for source in of.tokens.sources)
-    return Node(*at.of_all("mixture", of.name), MIXTURE, config, {"caches": caches})
+    return Node(*where, MIXTURE, config, {"caches": caches})

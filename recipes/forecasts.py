@@ -10,8 +10,8 @@ from lineage.storage.digests import identity_digest
 from recipes.data import corpora, tokenizer
 from recipes.records.placement import CANONICAL
 from recipes.records.run import Run
+from recipes.records.sweep import Sweep
 from recipes.runs import checkpoint, mixture
-from recipes.study import Sweep
 from recipes.sweeps import RESULT_CONFIG, fit, table
 from science.forecasts.freeze import FORECAST, ForecastConfig
 from science.forecasts.verdict import VERDICT, VerdictConfig

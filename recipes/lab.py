@@ -17,8 +17,10 @@ from recipes.gaps import Gap
 from recipes.records.data import Corpus
 from recipes.records.reward_run import RewardRun
 from recipes.records.run import Run
+from recipes.records.sweep import Sweep
 from recipes.sources import own_recipes
-from recipes.study import Study, Sweep
+from recipes.study import Study
+from recipes.swarms import Swarm
 
 log = logging.getLogger(__name__)
 
@@ -40,10 +42,11 @@ class Broken:
 
 @dataclass(frozen=True)
 class Declarations:
-    """The declarations of a lab: runs, sweeps, runs on rewards, corpora, gaps, and declarations that a mistake disables."""
+    """What a lab declares: runs, sweeps, swarms, runs on rewards, corpora, gaps, and declarations that a mistake disables."""
 
     runs: tuple[Run, ...] = ()
     sweeps: tuple[Sweep, ...] = ()
+    swarms: tuple[Swarm, ...] = ()
     rewards: tuple[RewardRun, ...] = ()
     corpora: tuple[Corpus, ...] = ()
     gaps: tuple[Gap, ...] = ()
@@ -91,6 +94,7 @@ def load(declared: Mapping[str, Callable[[], Study]]) -> Declarations:
         for study in loading.tried(function, name, name):
             loading.members(name, "run", study.runs, loading.runs)
             loading.members(name, "sweep", study.sweeps, loading.sweeps)
+            loading.members(name, "swarm", study.swarms, loading.swarms)
             loading.members(name, "run on rewards", study.rewards, loading.rewards)
             loading.members(name, "corpus", study.corpora, loading.corpora)
             loading.members(name, "gap", study.gaps, loading.gaps)
@@ -100,6 +104,7 @@ def load(declared: Mapping[str, Callable[[], Study]]) -> Declarations:
     return Declarations(
         runs=tuple(loading.runs.values()),
         sweeps=tuple(loading.sweeps.values()),
+        swarms=tuple(loading.swarms.values()),
         rewards=tuple(loading.rewards.values()),
         corpora=tuple(loading.corpora.values()),
         gaps=tuple(loading.gaps.values()),
@@ -115,6 +120,7 @@ class _Loading:
 
     runs: dict[str, Run] = field(default_factory=dict)
     sweeps: dict[str, Sweep] = field(default_factory=dict)
+    swarms: dict[str, Swarm] = field(default_factory=dict)
     rewards: dict[str, RewardRun] = field(default_factory=dict)
     corpora: dict[str, Corpus] = field(default_factory=dict)
     gaps: dict[str, Gap] = field(default_factory=dict)
@@ -122,7 +128,7 @@ class _Loading:
     broken: list[Broken] = field(default_factory=list)
     study_of: dict[str, str] = field(default_factory=dict)
 
-    def members[T: (Run, Sweep, RewardRun, Corpus, Gap)](
+    def members[T: (Run, Sweep, Swarm, RewardRun, Corpus, Gap)](
         self, study: str, kind: str, declared: tuple[Callable[[], T], ...], into: dict[str, T]
     ) -> None:
         for function in declared:

@@ -11,12 +11,11 @@ from datakit.tokens.formats import Chat
 from evals.items.stage import TaskSpec
 from evals.items.tasks.registry import task_named
 from evals.tasks.policy import PolicyConfig, PolicyRule
-from recipes.records.run import Run
+from recipes.records.run import HELDOUT_TASK, Run
 from recipes.suites import Suite
 
 DATE = "2026-11-22-described"
 EVAL_SEED = 5
-HELDOUT_TASK = "heldout"
 TURNS_TASK = "assistant_turns"
 LAST_ONLY = 0
 GSM8K_SHOTS, MATH_SHOTS = 8, 4

@@ -21,7 +21,7 @@ from recipes import data
 from recipes.data import contamination, corpora, suites, tokenizer, trajectories
 from recipes.models import PublishedModel, imported, model_tokenizer
 from recipes.policies import EVAL_SEED, policy_config
-from recipes.records.placement import TrialOf
+from recipes.records.placement import SwarmTrialOf, TrialOf
 from recipes.records.run import Run
 from recipes.records.tokens import Tokens
 from trainer.hf.adapter import HF_ADAPTER, AdapterExportConfig
@@ -48,14 +48,14 @@ def checkpoint(run: Run, step: int) -> Node:
         inputs[FORECAST] = run.forecast.node(run)
     config = CheckpointConfig(run=run.spec, step=step)
     meshes = {name: (mesh_argument(mesh),) for name, mesh in run.execution.meshes.items()}
-    stage = TRIAL if isinstance(run.place, TrialOf) else CHECKPOINT
+    stage = TRIAL if isinstance(run.place, TrialOf | SwarmTrialOf) else CHECKPOINT
     return Node(*place, stage, config, inputs, run.execution.hardware, run.execution.settings.arguments(), meshes)
 
 
 @cache
 def mixture(run: Run) -> Node:
     """The mixture that a run reads."""
-    return data.mixture(run.data, run.batches, run.place.data)
+    return data.mixture(run.data, run.batches, run.place.data, run.place.of_mix(run.data.name))
 
 
 def start(run: Run) -> Node | None:

@@ -34,6 +34,7 @@ from evals.reports.leaderboard_stage import LEADERBOARD
 from evals.reports.report import REPORT
 from evals.tasks.policy import POLICY
 from lineage.build.waiver_stage import WAIVER
+from lineage.order.chosen import CHOSEN_MIXTURE
 from lineage.order.mixture import MIXTURE
 from lineage.stage import Stage
 from post_training.audit import REWARD_AUDIT
@@ -48,6 +49,11 @@ from science.forecasts.fit_stage import FIT
 from science.forecasts.freeze import FORECAST
 from science.forecasts.table import TABLE
 from science.forecasts.verdict import VERDICT
+from science.mixtures.confirmation_stage import SWARM_CONFIRMATION
+from science.mixtures.fit_stage import SWARM_FIT
+from science.mixtures.proposal_stage import SWARM_PROPOSAL
+from science.mixtures.runs import SWARM_RUNS
+from science.mixtures.snr_stage import SWARM_SNR
 from trainer.hf.adapter import HF_ADAPTER
 from trainer.hf.export import HF_MODEL
 from trainer.hf.import_model import HF_IMPORT
@@ -96,8 +102,14 @@ def stages() -> Mapping[str, Stage]:
         WAIVER,
         HF_IMPORT,
         TOKENIZER_FILES,
+        CHOSEN_MIXTURE,
         TABLE,
         FIT,
+        SWARM_RUNS,
+        SWARM_SNR,
+        SWARM_FIT,
+        SWARM_PROPOSAL,
+        SWARM_CONFIRMATION,
         FORECAST,
         VERDICT,
         BOARD,

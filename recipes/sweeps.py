@@ -7,10 +7,10 @@ from evals.items.stage import TRIAL_RESULT, TaskSpec, TrialResultConfig
 from lineage.artifact.store import Store
 from lineage.build.plan import Node, find_all
 from recipes.data import corpora, tokenizer
-from recipes.policies import EVAL_SEED, HELDOUT_TASK
-from recipes.records.run import Run
+from recipes.policies import EVAL_SEED
+from recipes.records.run import HELDOUT_TASK, Run
+from recipes.records.sweep import Sweep
 from recipes.runs import checkpoint
-from recipes.study import Sweep
 from science.forecasts.fit_stage import FIT
 from science.forecasts.table import TABLE, Expected, TableConfig
 

@@ -1,5 +1,5 @@
-"""`python -m scenarios bison [FOLDER]`, `histories [FOLDER]`, `moe`, `moe-study`, `post-train` or `post-train-study`: run a
-scenario, print its evidence, write its page.
+"""`python -m scenarios bison [FOLDER]`, `histories [FOLDER]`, `moe`, `moe-study`, `post-train`, `post-train-study` or `swarm`: run
+a scenario, print its evidence, write its page.
 
 The exit status is 1 if an expectation fails.
 """
@@ -20,9 +20,9 @@ from datakit.sources.source import PypiFiles
 from lineage.artifact.store import Store
 from lineage.jobs.child_processes import run_subprocess
 from lineage.shards.execution import Execution
+from recipes.records.sweep import Sweep
 from recipes.sources import source_config
-from recipes.studies import experts
-from recipes.study import Sweep
+from recipes.studies import experts, mixing
 from recipes.suites import suite_raw_source
 from resources.stores import stores_from_environment
 from scenarios.bison import replay
@@ -36,6 +36,9 @@ from scenarios.history_specs import thousandth
 from scenarios.rewards import LOOK, STUDY, judge, learned
 from scenarios.rewards_page import write_rewards_page
 from scenarios.scale import full
+from scenarios.swarm import judge as judge_swarm
+from scenarios.swarm import search, write_swarm_page
+from science.mixtures.proposal_stage import NoSignalError
 
 ROOT = REPOSITORY / ".marin"
 WORKERS = 2
@@ -44,7 +47,8 @@ WORKERS = 2
 def main(arguments: list[str]) -> int:
     """Run a scenario and print its result."""
     parser = argparse.ArgumentParser(prog="python -m scenarios", description=__doc__)
-    parser.add_argument("scenario", choices=["bison", "histories", "moe", "moe-study", "post-train", "post-train-study"])
+    scenarios = ["bison", "histories", "moe", "moe-study", "post-train", "post-train-study", "swarm"]
+    parser.add_argument("scenario", choices=scenarios)
     folders = "bison: a folder without a replay (.marin/bison/<UTC time>); histories: any (.marin/histories)"
     parser.add_argument("folder", nargs="?", type=Path, help=folders)
     options = parser.parse_args(arguments)
@@ -54,6 +58,8 @@ def main(arguments: list[str]) -> int:
         return play_bison(options.folder)
     if options.scenario == "histories":
         return play_histories(options.folder)
+    if options.scenario == "swarm":
+        return play_swarm()
     return play_experts(options.scenario) if options.scenario.startswith("moe") else play_rewards(options.scenario)
 
 
@@ -109,6 +115,20 @@ def play_rewards(scenario: str) -> int:
     found = learned(store, arms, seeds, completions, run_subprocess)
     judge(found, teller)
     return conclude(teller.kept, write_rewards_page(ROOT / "post-train" / f"{scenario}.html", found, teller.kept), console)
+
+
+def play_swarm() -> int:
+    """Search a mixture in the lab's store, or reuse its runs; the page is beside the stores."""
+    store, _ = stores_from_environment()
+    console = Console()
+    teller = Teller(console, [])
+    try:
+        found = search(store, mixing.prose_swarm(), WORKERS, teller)
+    except NoSignalError as error:
+        teller.say("snr", "a target has enough signal to noise to choose between mixtures", str(error), False)
+        return 1
+    judge_swarm(found, teller)
+    return conclude(teller.kept, write_swarm_page(ROOT / "swarm" / "swarm.html", found, teller.kept), console)
 
 
 def conclude(evidence: Sequence[Evidence], page: Path, console: Console) -> int:

@@ -15,7 +15,7 @@ from lineage.build.plan import ancestors_first, build, resolve
 from lineage.jobs.job import Launcher
 from lineage.shards.execution import Execution
 from recipes.records.run import Run
-from recipes.study import Sweep
+from recipes.records.sweep import Sweep
 from recipes.sweeps import result, results, trial
 from scenarios.evidence import Teller
 from science.paired import best_rate, compute_for, paired

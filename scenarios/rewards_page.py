@@ -29,7 +29,7 @@ def write_rewards_page(path: Path, found: Sequence[Learned], evidence: Sequence[
         curves_png(found, curves)
         passes_png(found, passes)
         sections = [
-            ("Verdict", _verdict(evidence)),
+            ("Verdict", verdict_section(evidence)),
             ("By iteration", image(curves)),
             ("pass@k on held-out prompts", image(passes)),
             ("Rollouts of the last iteration", _examples(found).html()),
@@ -72,7 +72,8 @@ def passes_png(found: Sequence[Learned], path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-def _verdict(evidence: Sequence[Evidence]) -> str:
+def verdict_section(evidence: Sequence[Evidence]) -> str:
+    """Every claim with its mark and its numbers, as HTML."""
     parts = []
     for each in evidence:
         mark = f'<b style="color:{COLOURS[each.holds]}">{MARKS[each.holds]}</b>'

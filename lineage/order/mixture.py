@@ -209,4 +209,5 @@ def bound_caches(mixture: Artifact) -> dict[str, str]:
     order.
     """
     names = [component["name"] for component in mixture.manifest.extra["mixture"]["components"]]
-    return dict(zip(names, (ref.address for ref in mixture.spec.inputs), strict=True))
+    caches = (ref.address for ref in mixture.spec.inputs if ref.name.startswith("caches"))
+    return dict(zip(names, caches, strict=True))

@@ -15,8 +15,7 @@ from marin_assets.event_log import reports
 from marin_assets.runs import eval_node
 from recipes import data
 from recipes.lab import declarations
-from recipes.policies import HELDOUT_TASK
-from recipes.records.run import Run
+from recipes.records.run import HELDOUT_TASK, Run
 from recipes.runs import audit, checkpoint, eval_tasks
 from recipes.sources import source_config
 from resources.dagster_private import keep_engines

@@ -23,6 +23,9 @@ class Placement(Protocol):
     def of_all(self, *key: str) -> Place:
         """Place of an artifact that all sources share."""
 
+    def of_mix(self, mix: str) -> Place:
+        """Place of a mixture."""
+
     def of_run(self, run: str, *key: str, partition: str) -> Place:
         """Place of an artifact of a run; `partition` is the artifact's, such as a step."""
 
@@ -40,6 +43,9 @@ class Canonical:
 
     def of_all(self, *key: str) -> Place:
         return key, None
+
+    def of_mix(self, mix: str) -> Place:
+        return ("mixture", mix), None
 
     def of_run(self, run: str, *key: str, partition: str) -> Place:
         return ("runs", run, *key), partition
@@ -65,6 +71,9 @@ class Daily:
     def of_all(self, *key: str) -> Place:
         return (self.prefix, *key), self.day
 
+    def of_mix(self, mix: str) -> Place:
+        return (self.prefix, "mixture", mix), self.day
+
     def of_run(self, run: str, *key: str, partition: str) -> Place:
         return (self.prefix, "runs", run, *key), self.day
 
@@ -81,6 +90,9 @@ class _CanonicalData:
 
     def of_all(self, *key: str) -> Place:
         return CANONICAL.of_all(*key)
+
+    def of_mix(self, mix: str) -> Place:
+        return CANONICAL.of_mix(mix)
 
 
 @dataclass(frozen=True)
@@ -103,3 +115,22 @@ class TrialOf(_CanonicalData):
     def of_run(self, run: str, *key: str, partition: str) -> Place:
         renamed = ("trial", *key[1:]) if key[0] == "checkpoint" else key
         return ("sweeps", self.sweep, *renamed), run
+
+
+@dataclass(frozen=True)
+class SwarmTrialOf(_CanonicalData):
+    """A trial of a swarm: its mixture, too, is a partition of one asset, because every trial has its own weights."""
+
+    swarm: str
+    room: tuple[str, ...] = ()
+    """What its assets' keys have between the swarm and their own name."""
+
+    def of_mix(self, mix: str) -> Place:
+        return ("swarms", self.swarm, *self.room, "mixture"), mix
+
+    def of_run(self, run: str, *key: str, partition: str) -> Place:
+        renamed = ("trial", *key[1:]) if key[0] == "checkpoint" else key
+        return ("swarms", self.swarm, *self.room, *renamed), run
+
+
+type TrialPlace = TrialOf | SwarmTrialOf

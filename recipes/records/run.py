@@ -17,6 +17,9 @@ from trainer.spec.config import RunSpec
 from trainer.spec.objectives import Dpo
 from trainer.spec.settings import RuntimeOptions
 
+HELDOUT_TASK = "heldout"
+"""The task of the loss on held-out text."""
+
 
 @dataclass(frozen=True)
 class Evaluation:

@@ -1,9 +1,11 @@
 """Records between corpus and training: a tokenizer, the token caches of a corpus, and the mixture of them."""
 
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from datakit.tokens.formats import PLAIN, Chat, Prebuilt, Preferences, TokenFormat
 from datakit.tokens.tokenizer import END_OF_TEXT
+from lineage.build.plan import Node
 from lineage.order.mixture import StepPhase
 from lineage.order.packing import Packing
 from lineage.order.permutation import Shuffle
@@ -11,6 +13,8 @@ from recipes.models import PublishedModel
 from recipes.records.data import Corpus
 from recipes.records.narrowing import Narrowing
 from recipes.sources import source_config
+
+ORDER_SEED = 17
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,17 @@ class Tokens:
         return replace(self, name=by.name(self.name), corpus=self.corpus.narrowed(by), tokenizer=tokenizer)
 
 
+class ChosenWeights(Protocol):
+    """Weights that an artifact holds; `recipes/swarms.py` has the record of a swarm's proposal."""
+
+    @property
+    def name(self) -> str:
+        """The choice among those of the artifact."""
+
+    def node(self) -> Node:
+        """The artifact."""
+
+
 @dataclass(frozen=True)
 class Mix:
     """A mixture over token caches: the data of a run, their shares and their order."""
@@ -80,11 +95,21 @@ class Mix:
     packing: Packing | None = None
     """How documents become sequences; None: end to end, cut where a sequence is full."""
 
+    chosen: ChosenWeights | None = None
+    """An artifact that holds the weights, in place of phases: the runs that chose them are in the lineage of every model."""
+
+    order_seed: int = ORDER_SEED
+    """Seed of the shuffle. Runs that repeat a mixture with fresh data order have another."""
+
     def __hash__(self) -> int:
         """Hash the name alone: nodes are cached by mix, and a hash of all fields goes through every source and suite."""
         return hash(self.name)
 
     def __post_init__(self) -> None:
+        if self.chosen is not None and self.phases:
+            raise ValueError(
+                f"mix {self.name}: its weights are both declared and chosen by {self.chosen.name}; give one of them"
+            )
         named = {source: phase.start_step for phase in self.phases for source, _ in phase.weights}
         if strange := sorted(named.keys() - set(self.tokens.sources)):
             raise ValueError(
@@ -105,7 +130,12 @@ class Mix:
         return (StepPhase(0, tuple(weights.items())),)
 
     def narrowed(self, by: Narrowing) -> "Mix":
-        """Return the mix over the chosen sources. Raises: ValueError for a phase that reads none of them."""
+        """Return the mix over the chosen sources.
+
+        Raises: ValueError for a phase that reads none of them, or weights that an artifact chose for all.
+        """
+        if self.chosen is not None:
+            raise ValueError(f"mix {self.name}: {self.chosen.name} chose its weights for all sources; it has none for a part")
         tokens = self.tokens.narrowed(by)
         phases = tuple(self._of_sources(phase, tokens.sources) for phase in self.phases)
         return replace(self, name=by.name(self.name), tokens=tokens, phases=phases)

@@ -4,8 +4,9 @@ Marek et al. 2025 (arXiv 2507.07101) keep its half-life in tokens (`science.publ
 same two (marin-community/marin#4567) is in `science.published.BETA_SWEEPS`.
 """
 
+from recipes.records.sweep import Sweep
 from recipes.studies.small_models import SEQ_LEN, small_model, small_rate, small_run
-from recipes.study import Study, Sweep
+from recipes.study import Study
 
 WIDTH, TOKENS = 32, 500_000
 BATCHES, BETAS = (2, 8, 32), (0.95, 0.98, 0.99, 0.995, 0.999)

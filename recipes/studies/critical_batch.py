@@ -4,8 +4,9 @@ The rate follows the square root of the batch and is tried at half and twice tha
 rate (McCandlish et al. 2018, arXiv 1812.06162).
 """
 
+from recipes.records.sweep import Sweep
 from recipes.studies.small_models import SEQ_LEN, small_model, small_rate, small_run
-from recipes.study import Study, Sweep
+from recipes.study import Study
 
 WIDTH, TOKENS = 48, 500_000
 BATCHES, MULTIPLIERS = (2, 4, 8, 16, 32, 64), (0.5, 1.0, 2.0)

@@ -1,7 +1,8 @@
 """How deep should a width be? Layers x widths at one budget; `science.heuristics.layers` is the published rule."""
 
+from recipes.records.sweep import Sweep
 from recipes.studies.small_models import small_model, small_rate, small_run, steps_for
-from recipes.study import Study, Sweep
+from recipes.study import Study
 
 WIDTHS, DEPTHS = (32, 48, 64), (1, 2, 3, 4, 6)
 BUDGET = 1e12

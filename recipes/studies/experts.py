@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import Literal
 
 from recipes.records.run import Execution, Run
+from recipes.records.sweep import Sweep
 from recipes.studies.default import default_evaluation, default_mix
-from recipes.study import Study, Sweep
+from recipes.study import Study
 from trainer.spec.config import RunSpec
 from trainer.spec.llama import LlamaConfig
 from trainer.spec.models import ModelConfig

@@ -8,8 +8,9 @@ from functools import cache
 
 from recipes.forecasts import Forecast
 from recipes.records.run import Run
+from recipes.records.sweep import Sweep
 from recipes.studies.small_models import at_budget
-from recipes.study import Study, Sweep
+from recipes.study import Study
 from science.fit_sweep import FitConfig
 
 BUDGETS = {

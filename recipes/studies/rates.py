@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 from recipes.records.run import Run
+from recipes.records.sweep import Sweep
 from recipes.studies.default import tiny
-from recipes.study import Study, Sweep
+from recipes.study import Study
 from trainer.spec.schedules import WarmupStableDecay
 
 RATES = (1e-3, 2e-3, 4e-3, 8e-3)

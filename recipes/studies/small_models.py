@@ -8,9 +8,10 @@ import math
 from functools import cache
 
 from recipes.records.run import Execution, Run
+from recipes.records.sweep import Sweep
 from recipes.records.tokens import Mix, Tokens, TrainedTokenizer
 from recipes.studies.default import default_corpus, default_evaluation
-from recipes.study import Study, Sweep
+from recipes.study import Study
 from trainer.spec.config import RunSpec
 from trainer.spec.llama import LlamaConfig
 from trainer.spec.optimizers import AdamWConfig

@@ -101,8 +101,8 @@ def _read_trial(result: Artifact, expected: Expected, config: TableConfig, mixtu
 
 def data_of(mixture: Artifact) -> Data:
     """Read the manifests of a mixture and of its token caches."""
-    caches = [cache.manifest.extra["tokens"] for cache in mixture.store.parents(mixture)]
-    weights = mixture.spec.config["phases"][0]["weights"]
+    caches = [parent.manifest.extra["tokens"] for parent in mixture.store.parents(mixture) if "tokens" in parent.manifest.extra]
+    weights = mixture.manifest.extra["mixture"]["phases"][0]["weights"]
     total = sum(weights.values())
     vocabulary = "+".join(sorted({str(cache["tokenizer"]) for cache in caches}))
     sizes = {cache["component"]: cache["num_tokens"] for cache in caches}

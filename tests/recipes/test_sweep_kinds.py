@@ -4,12 +4,12 @@ from collections import Counter
 
 import pytest
 
+from recipes.records.sweep import Sweep
 from recipes.studies.beta2_by_batch import beta2_by_batch
 from recipes.studies.critical_batch import critical_batch
 from recipes.studies.depth_by_width import BUDGET, depth_by_width
 from recipes.studies.isoflop import BUDGETS, isoflop, isoflop_5x
 from recipes.studies.small_models import rates_by_width, small_model
-from recipes.study import Sweep
 from science.trials import FLOP_TOLERANCE
 from trainer.spec.target import size_of
 

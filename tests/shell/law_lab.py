@@ -16,7 +16,7 @@ from marin_assets.definitions import build_defs
 from recipes.forecasts import Forecast
 from recipes.lab import Declarations
 from recipes.records.run import Run
-from recipes.study import Sweep
+from recipes.records.sweep import Sweep
 from recipes.sweeps import RESULT_CONFIG, result, results, trial
 from resources.lab import LabResource
 from science.fit_sweep import FitConfig

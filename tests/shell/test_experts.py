@@ -13,8 +13,8 @@ from lineage.artifact.store import Store
 from lineage.jobs.child_processes import run_subprocess
 from lineage.shards.execution import ONE_WORKER
 from recipes.records.run import Run
+from recipes.records.sweep import Sweep
 from recipes.studies import experts
-from recipes.study import Sweep
 from scenarios.evidence import Evidence, Teller, failures
 from scenarios.experts import Outcome, compare, look, made
 from scenarios.experts_page import write_experts_page

@@ -22,10 +22,10 @@ from partitions.axes import days
 from recipes.canary import bands
 from recipes.lab import Declarations, declarations
 from recipes.records.data import decontamination
+from recipes.records.sweep import Sweep
 from recipes.runs import audit
 from recipes.smoke import smoke_ferry
 from recipes.studies.default import tiny
-from recipes.study import Sweep
 from resources.lab import LabResource
 
 GOLDEN = Path(__file__).with_name("asset_graph.golden.txt")

@@ -28,8 +28,8 @@ from lineage.trust.verdicts import quarantine
 from lineage.trust.waivers import Waiver
 from recipes.forecasts import Forecast, forecast, outcome, verdict
 from recipes.records.run import Run
+from recipes.records.sweep import Loss, Sweep
 from recipes.runs import checkpoint, mixture
-from recipes.study import Loss, Sweep
 from recipes.sweeps import fit, result, table
 
 FORECAST = Forecast("f", declared_sweep())

@@ -13,7 +13,7 @@ from lineage.build.plan import ancestors_first, build, exists, resolve
 from marin_assets.consistency import check_consistency
 from marin_assets.definitions import build_defs
 from recipes.lab import Declarations
-from recipes.study import Sweep
+from recipes.records.sweep import Sweep
 from recipes.sweeps import result, results, trial
 from resources.lab import LabResource
 from trainer.spec.schedules import WarmupStableDecay

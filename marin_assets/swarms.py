@@ -1,0 +1,45 @@
+"""Assets over a swarm: its runs as a table, signal to noise, surrogates, the proposal and its confirmation."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import dagster as dg
+
+from lineage.build.plan import Node
+from marin_assets.data_stages import FILES
+from marin_assets.factory import AssetTemplate
+from recipes.swarms import Swarm, confirmation, fit, proposal, runs_table, snr
+from recipes.sweeps import result
+
+SWEEPS = "sweeps"
+
+
+def swarm_templates(swarm: Swarm) -> Iterator[AssetTemplate]:
+    """Yield what is made of the trials and of the confirmation's runs; `marin_assets/sweeps.py` makes those."""
+    every = {result(part.trials[0]).key: dg.AllPartitionMapping() for part in (swarm.trials, swarm.confirmation)}
+    count, targets = len(swarm.trials.trials), ", ".join(swarm.targets)
+    rows = (
+        (runs_table(swarm), f"Shares of the sources, and losses on {targets}, of the {count} trials of `{swarm.name}`.",
+         "parquet"),
+        (snr(swarm), f"Spread of the designs of `{swarm.name}` against repeats at each anchor, by target.", "json"),
+        (fit(swarm), f"How well surrogates predict trials of `{swarm.name}` that they did not see.", "json"),
+        (proposal(swarm), f"The mixture that `{swarm.name}` proposes, with its predicted gain; frozen before any confirmation.",
+         "json"),
+        (confirmation(swarm), f"The proposal of `{swarm.name}` against its contenders, by fresh seeds: beats, ties or loses.",
+         "json"),
+    )  # fmt: skip
+    for node, description, kind in rows:
+        yield replace(_one(node, description, kind), mappings=every)
+
+
+def _one(node: Node, description: str, kind: str) -> AssetTemplate:
+    return AssetTemplate(
+        example=node,
+        node_at=lambda lab, partition: node,
+        node=lambda partition: node,
+        store_of=lambda lab: lab.store,
+        group=SWEEPS,
+        description=description,
+        kinds=frozenset({kind}),
+        invariants=(FILES,),
+    )
