@@ -1,5 +1,5 @@
-"""`python -m scenarios bison [FOLDER]`, `histories [FOLDER]`, `moe`, `moe-study`, `post-train`, `post-train-study` or `swarm`: run
-a scenario, print its evidence, write its page.
+"""`python -m scenarios bison [FOLDER]`, `histories [FOLDER]`, `moe`, `moe-study`, `post-train`, `post-train-study` or `swarm`:
+run a scenario, print its evidence, write its page.
 
 The exit status is 1 if an expectation fails.
 """

@@ -82,8 +82,8 @@ def write_runs(store: Store, study: Study) -> None:
 def test_a_study_ends_with_a_page_of_its_law_its_forecasts_and_how_they_did(tmp_path: Path) -> None:
     store = Store(str(tmp_path / "store"))
     write_runs(store, STUDY)
-    page = tmp_path / "isoflop.md"
-    assert run_study(store, STUDY, page) == 0
+    assert run_study(tmp_path, STUDY, workers=1) == 0
+    page = tmp_path / "isoflop-rehearsal.md"
     text = page.read_text()
     assert "Chosen: 1 times the rule." in text and "## Forms" in text and "Joint test of the errors: F(2, " in text
     assert text.count("| isoflop-rehearsal-c2e11-d32-s") == 2 and "| the last budget's lowest loss |" in text
