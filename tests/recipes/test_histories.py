@@ -15,7 +15,7 @@ from recipes.histories.picture import draw
 from recipes.histories.sizes import checkpoint_bytes
 from recipes.planned_runs import june
 from trainer.footprint import footprint
-from trainer.learning_rate import learning_rate
+from trainer.learning_rate import learning_rates
 from trainer.spec.config import RunSpec
 from trainer.spec.mesh import MeshShape
 from trainer.spec.moe import MoeConfig
@@ -84,8 +84,8 @@ def test_the_rate_runs_on_where_one_line_is_split_over_phases() -> None:
     for history, before, after in ((marin_32b(), "mantis", "mantis-stackv2"), (marin_1e22(), "train", "v4")):
         ended, begun = history.by_name[before].spec, history.by_name[after].spec
         last = ended.num_steps - 1
-        steps = [float(learning_rate(ended.schedule, ended.num_steps, step)) for step in (last - 1, last)]
-        first = float(learning_rate(begun.schedule, begun.num_steps, 0))
+        steps = [float(learning_rates(ended.schedule, ended.num_steps)[step]) for step in (last - 1, last)]
+        first = float(learning_rates(begun.schedule, begun.num_steps)[0])
         assert first - steps[1] == pytest.approx(steps[1] - steps[0], rel=0.02)
 
 

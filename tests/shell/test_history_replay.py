@@ -28,7 +28,7 @@ from scenarios.history_specs import (
 )
 from scenarios.nodes import BUNDLE
 from trainer.__main__ import main as trainer
-from trainer.learning_rate import learning_rate
+from trainer.learning_rate import learning_rates
 from trainer.spec.llama import LlamaConfig
 
 
@@ -56,8 +56,8 @@ def test_rates_of_a_thousandth_are_the_declared_shares_of_the_peak() -> None:
     for name in ("1a", "bison", "mantis-stackv2"):
         phase = history.by_name[name]
         spec, declared = small_spec(history, phase, size), phase.spec
-        small = float(learning_rate(spec.schedule, spec.num_steps, spec.num_steps // 2))
-        large = float(learning_rate(declared.schedule, declared.num_steps, declared.num_steps // 2))
+        small = float(learning_rates(spec.schedule, spec.num_steps)[spec.num_steps // 2])
+        large = float(learning_rates(declared.schedule, declared.num_steps)[declared.num_steps // 2])
         assert small / size.peak_learning_rate == pytest.approx(large / PEAK, rel=1e-5), name
 
 
