@@ -65,7 +65,7 @@ def checkpoint_spec(final: ArtifactSpec, step: int) -> ArtifactSpec:
 
 def rolling_store(store: Store) -> Store:
     """The store for rolling checkpoints of the runs of a store."""
-    return replace(store, root=f"{store.root.rstrip('/')}/.work/rolling")
+    return replace(store, root=f"{store.root.rstrip('/')}/.work/rolling", logged=False)
 
 
 def saved_before(job: Job, last: int) -> list[Artifact]:

@@ -132,6 +132,9 @@ class Store:
     scratch_folder: str | None = None
     """Local folder for downloads, working copies and fetched remote data; `<root>/.work` on a local root."""
 
+    logged: bool = True
+    """Whether the commit log has an entry for every commit. Rolling checkpoints are short-lived, and nobody asks for them."""
+
     @property
     def storage(self) -> Storage:
         return Storage(self.root)

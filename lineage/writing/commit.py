@@ -66,16 +66,16 @@ def commit(
     manifest = _with_checksums(store, manifest, data_address)
     text = to_json(manifest)
     envelope = sign_manifest(store.storage, manifest, text, strong)
-    entry = announce(store.storage, manifest, text)
+    entry = announce(store.storage, manifest, text) if store.logged else None
     won = _create(store, manifest, text, replacing)
     shutil.rmtree(spent)
     if won:
         _delete_orphans(store, manifest)
         return manifest
     store.storage.delete(data_address)
-    store.storage.delete(entry)
-    if envelope is not None:
-        store.storage.delete(envelope)
+    for beside in (entry, envelope):
+        if beside is not None:
+            store.storage.delete(beside)
     winner = store.find(spec)
     if winner is None:
         raise RuntimeError(f"{spec.name}: another writer's manifest appeared and vanished; materialize it again")
