@@ -27,7 +27,7 @@ AGREE = WarningCheck("forms_agree", "at larger budgets the forms agree within th
 def law_templates(sweep: Sweep) -> Iterator[AssetTemplate]:
     """Yield the table of a sweep, and its law if it declares one."""
     every = {result(sweep.trials[0]).key: dg.AllPartitionMapping()}
-    rows = _one(
+    rows = single(
         table(sweep), lambda lab: table_now(lab.store, sweep), SWEEPS,
         f"One row for each of the {len(sweep.trials)} trials of `{sweep.name}`: size, tokens, FLOPs, loss; the diverged and "
         "the missing ones by name.",
@@ -35,7 +35,7 @@ def law_templates(sweep: Sweep) -> Iterator[AssetTemplate]:
     )  # fmt: skip
     yield replace(rows, mappings=every, invariants=(FILES, ROWS))
     if sweep.law is not None:
-        law = _one(
+        law = single(
             fit(sweep), lambda lab: fit(sweep, table_now(lab.store, sweep)), SWEEPS,
             f"The law of `{sweep.name}`: all forms, the minima of the budgets, calibrated intervals at larger ones.",
             "json",
@@ -54,11 +54,12 @@ def forecast_templates(run: Run) -> Iterator[AssetTemplate]:
         (verdict(of, run), f"Whether `{run.name}` came out as forecast: hit, low, high, or void with the reason."),
     )
     for node, description in rows:
-        made = _one(node, lambda lab, node=node: node, FORECASTS, description, "json")
+        made = single(node, lambda lab, node=node: node, FORECASTS, description, "json")
         yield replace(made, invariants=(FILES,))
 
 
-def _one(node: Node, at: Callable[[Lab], Node], group: str, description: str, kind: str) -> AssetTemplate:
+def single(node: Node, at: Callable[[Lab], Node], group: str, description: str, kind: str) -> AssetTemplate:
+    """Return an asset without partitions whose node a lab decides; `node` is the one of a lab that has everything."""
     return AssetTemplate(
         example=node,
         node_at=lambda lab, partition: at(lab),

@@ -5,13 +5,11 @@ from dataclasses import replace
 
 import dagster as dg
 
-from lineage.build.plan import Node
 from marin_assets.data_stages import FILES
 from marin_assets.factory import AssetTemplate
+from marin_assets.laws import SWEEPS, single
 from recipes.swarms import Swarm, confirmation, fit, proposal, runs_table, snr
 from recipes.sweeps import result
-
-SWEEPS = "sweeps"
 
 
 def swarm_templates(swarm: Swarm) -> Iterator[AssetTemplate]:
@@ -29,17 +27,5 @@ def swarm_templates(swarm: Swarm) -> Iterator[AssetTemplate]:
          "json"),
     )  # fmt: skip
     for node, description, kind in rows:
-        yield replace(_one(node, description, kind), mappings=every)
-
-
-def _one(node: Node, description: str, kind: str) -> AssetTemplate:
-    return AssetTemplate(
-        example=node,
-        node_at=lambda lab, partition: node,
-        node=lambda partition: node,
-        store_of=lambda lab: lab.store,
-        group=SWEEPS,
-        description=description,
-        kinds=frozenset({kind}),
-        invariants=(FILES,),
-    )
+        made = single(node, lambda lab, node=node: node, SWEEPS, description, kind)
+        yield replace(made, mappings=every, invariants=(FILES,))

@@ -1,10 +1,12 @@
 """A swarm: runs over many mixtures, a frozen proposal, and its confirmation by fresh seeds; the record and its nodes."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from lineage.build.plan import Node
 from lineage.order.mixture import StepPhase
+from lineage.stage import Stage
 from recipes.records.placement import SwarmTrialOf
 from recipes.records.run import HELDOUT_TASK, Run
 from recipes.records.sweep import Sweep
@@ -155,5 +157,5 @@ def confirmation(swarm: Swarm) -> Node:
     return _node(swarm, "confirmation", SWARM_CONFIRMATION, ConfirmationConfig(fresh, swarm.metric), inputs)
 
 
-def _node(swarm: Swarm, name: str, stage, config, inputs) -> Node:
+def _node(swarm: Swarm, name: str, stage: Stage, config: object, inputs: Mapping[str, Node | tuple[Node, ...]]) -> Node:
     return Node(("swarms", swarm.name, name), None, stage, config, inputs)

@@ -1,10 +1,12 @@
-"""Build many trials at a time: each in a worker process, which runs training and scoring itself.
+"""Build many runs at a time: each in a worker process, which trains and scores itself.
 
-A start of a job costs seconds (Python, JAX, the graph); a worker starts once and takes many trials.
+A start of a job costs seconds (Python, JAX, the graph); a worker starts once and takes many runs.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from evals.items.stage import TRIAL_RESULT
 from evals.tasks.trial_result import score_trial
@@ -16,42 +18,57 @@ from lineage.shards.execution import Execution
 from lineage.shards.worker_pool import WorkerPool
 from lineage.shards.workers import Failed, WorkerDied, call_catching
 
-PLACES = ("trial", "result")
-"""Last part of the keys of trials and results; all else is data, which the parent builds before."""
-ROLLING_SECONDS = 120.0
+ROLLING_SECONDS = 60.0
 
 
-def build_trials(store: Store, nodes: Sequence[Node], workers: int, run_id: str) -> Iterator[tuple[str, Artifact]]:
-    """Build results of trials and what is missing above them; yields (trial, result) as they end.
+@dataclass(frozen=True)
+class Made:
+    """A run's last artifact. `seconds`: CPU seconds of its worker; None if it existed."""
 
-    Raises: RuntimeError that names the trial that failed, or whose worker died.
+    node: Node
+    artifact: Artifact
+    seconds: float | None
+
+
+def build_in_workers(
+    store: Store, nodes: Sequence[Node], workers: int, run_id: str, is_shared: Callable[[Node], bool]
+) -> Iterator[Made]:
+    """Build the last nodes of runs, several at a time, and yield each as it ends; what exists is reused.
+
+    The parent builds the ancestors for which `is_shared` holds first, because two workers would build them twice. Nodes start
+    in their order, so give the longest first.
+    Raises: RuntimeError that names the run that failed, or whose worker died.
     """
     for node in ancestors_first(nodes):
-        if node.key[-1] not in PLACES:
+        if is_shared(node):
             build(store, node, launcher=run_subprocess, execution=Execution(workers), run_id=run_id)
     missing = {}
-    for node in nodes:
+    for number, node in enumerate(nodes):
         if exists(store, node):
-            yield str(node.partition), resolve(store, node)
+            yield Made(node, resolve(store, node), None)
         else:
-            missing[str(node.partition)] = node
+            missing[str(number)] = node
     calls = {name: (call_catching, (build_here, (store, node, run_id))) for name, node in missing.items()}
     with WorkerPool() as pool:
         for name, answer in pool.run(calls, workers, None):
+            node = missing[name]
             if isinstance(answer, Failed | WorkerDied):
-                raise RuntimeError(f"trial {name}: {answer}")
-            yield name, resolve(store, missing[name])
+                raise RuntimeError(f"{node.name}: {answer}")
+            assert isinstance(answer, float)
+            yield Made(node, resolve(store, node), answer)
 
 
-def build_here(store: Store, node: Node, run_id: str) -> None:
-    """Build a result and its trial in this process."""
+def build_here(store: Store, node: Node, run_id: str) -> float:
+    """Build a node and what is missing above it in this process; its CPU seconds."""
+    before = time.process_time()
     for each in ancestors_first([node]):
-        if each.key[-1] in PLACES:
+        if not exists(store, each):
             build(store, each, launcher=run_here, run_id=run_id)
+    return time.process_time() - before
 
 
 def run_here(launch: LaunchRequest) -> LaunchRecord:
-    """The launcher of a worker: run the job of a trial or of its result in this process."""
+    """The launcher of a worker: run the job of a run or of a trial's result in this process."""
     import jax  # the parent needs neither
 
     from trainer.progress import LogLines
@@ -61,8 +78,9 @@ def run_here(launch: LaunchRequest) -> LaunchRecord:
 
     logging.getLogger("jax").setLevel(logging.ERROR)
     job = read_job(launch.job_path)
-    jax.config.update("jax_compilation_cache_dir", str(job.store.scratch / "compiled"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)  # all trials of one shape share a program
+    if jax.config.jax_compilation_cache_dir is None:  # all runs of one shape share a program
+        jax.config.update("jax_compilation_cache_dir", str(job.store.scratch / "compiled"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
     if job.spec.stage == TRIAL_RESULT.name:
         score_trial(job)
     else:

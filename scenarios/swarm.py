@@ -7,17 +7,19 @@ from pathlib import Path
 
 from evals.scoring.report_page import Table, image, page
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import build, resolve
+from lineage.build.plan import Node, build, resolve
 from lineage.figures import new_figure
 from lineage.order.chosen import WEIGHTS
 from recipes.swarms import Swarm, confirmation, fit, proposal, runs_table, snr
 from recipes.sweeps import results
 from scenarios.evidence import Evidence, Teller, failures
-from scenarios.in_workers import build_trials
+from scenarios.in_workers import build_in_workers
 from scenarios.rewards_page import verdict_section
 from science.mixtures.proposal_stage import PROPORTIONAL
 
 RUN_ID = "swarm"
+RUNS = ("trial", "result")
+"""Last part of the keys of trials and results; all else is data."""
 
 
 @dataclass(frozen=True)
@@ -34,18 +36,21 @@ class Searched:
 def search(store: Store, swarm: Swarm, workers: int, teller: Teller) -> Searched:
     """Build everything of a swarm, or reuse it. The proposal exists before a run of the confirmation starts."""
     teller.act(f"{len(swarm.trials.trials)} trials over {len(swarm.sources)} sources")
-    for name, result in build_trials(store, results(swarm.trials), workers, RUN_ID):
-        teller.console.print(f"{name}: {_losses(swarm, result)}", highlight=False)
+    _train(store, swarm, results(swarm.trials), workers, teller)
     for node in (runs_table(swarm), snr(swarm), fit(swarm), proposal(swarm)):
         build(store, node, run_id=RUN_ID)
     promise = resolve(store, proposal(swarm)).manifest.extra["proposal"]
     teller.act("Confirmation by fresh seeds")
     teller.console.print(f"promised: {promise['gain']:+.4f} ({promise['low']:+.4f} to {promise['high']:+.4f})", highlight=False)
-    for name, result in build_trials(store, results(swarm.confirmation), workers, RUN_ID):
-        teller.console.print(f"{name}: {_losses(swarm, result)}", highlight=False)
+    _train(store, swarm, results(swarm.confirmation), workers, teller)
     build(store, confirmation(swarm), run_id=RUN_ID)
     made = (resolve(store, node(swarm)) for node in (snr, fit, proposal, confirmation))
     return Searched(swarm, *made)
+
+
+def _train(store: Store, swarm: Swarm, nodes: Sequence[Node], workers: int, teller: Teller) -> None:
+    for made in build_in_workers(store, nodes, workers, RUN_ID, lambda node: node.key[-1] not in RUNS):
+        teller.console.print(f"{made.node.partition}: {_losses(swarm, made.artifact)}", highlight=False)
 
 
 def _losses(swarm: Swarm, result: Artifact) -> str:

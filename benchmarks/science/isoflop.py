@@ -8,14 +8,14 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.science.isoflop_page import rate_doubts, write_study_page
 from benchmarks.science.isoflop_study import STUDIES, Study, forecasts, mixture, rate_trials, table_and_fit, trials
-from benchmarks.science.isoflop_train import Progress, build_data, build_here, build_runs, store_of
+from benchmarks.science.isoflop_train import Progress, build_here, build_runs, store_of
 from lineage.artifact.store import Artifact
 from lineage.build.plan import Node, resolve
 from science.trials import RefusedSweepError
@@ -23,14 +23,14 @@ from science.trials import RefusedSweepError
 log = logging.getLogger("isoflop")
 
 
-def trained(root: Path, nodes: Mapping[str, Node], workers: int, progress: Progress) -> dict[str, float | None]:
+def trained(root: Path, nodes: Sequence[Node], workers: int, progress: Progress) -> dict[str, float | None]:
     """Train and score runs, or reuse them; the loss of each by name, None if it diverged."""
     losses = {}
-    for name, result, seconds, reused in build_runs(root, nodes, workers):
-        facts = result.manifest.extra["result"]
+    for made in build_runs(root, nodes, workers):
+        name, facts = str(made.node.partition), made.artifact.manifest.extra["result"]
         losses[name] = facts["scores"][0]["value"] if facts["scores"] else None
         outcome = f"{losses[name]:.4f} nats" if facts["scores"] else f"diverged ({facts['diverged']})"
-        progress.tell(name, outcome, seconds, reused=reused)
+        progress.tell(name, outcome, made.seconds)
     return losses
 
 
@@ -41,7 +41,7 @@ type Rates = dict[str, dict[float, float | None]]
 def tuned(root: Path, study: Study, workers: int, progress: Progress) -> tuple[float, Rates]:
     """Tune the rate at two budgets: the mean of both parabolas' lowest points in ln rate, inside the grid."""
     every = list(rate_trials(study))
-    losses = trained(root, {str(node.partition): node for _, _, node in reversed(every)}, workers, progress)
+    losses = trained(root, [node for _, _, node in reversed(every)], workers, progress)
     rates: Rates = {}
     for (budget, width), multiplier, node in every:
         rates.setdefault(f"{budget:.3g} FLOPs, width {width}", {})[multiplier] = losses[str(node.partition)]
@@ -69,12 +69,11 @@ def run_study(root: Path, study: Study, workers: int) -> int:
     """Make the whole study and its page; 1 if the sweep was refused."""
     store, page = store_of(root), root / f"{study.name}.md"
     every = [node for _, node in trials(study, 1.0)]
-    build_data(store, [node for _, _, node in rate_trials(study)] + every)
     progress = Progress(len(list(rate_trials(study))) + len(every) + 2 * len(study.held_out))
     multiplier, rates = tuned(root, study, workers, progress)
     log.info("rate: %g times the rule", multiplier)
     of_sweep = [node for _, node in trials(study, multiplier)]
-    trained(root, {str(node.partition): node for node in reversed(of_sweep)}, workers, progress)
+    trained(root, of_sweep[::-1], workers, progress)
     table, fit = table_and_fit(study, multiplier)
     build_here(store, table)
     try:
@@ -96,9 +95,8 @@ def judged(root: Path, study: Study, multiplier: float, workers: int, progress: 
     for forecast, _ in chosen:  # all of them before any of their runs
         facts = build_here(store, forecast).manifest.extra["forecast"]
         log.info("%s: %.4f, 90 %% %s", forecast.name, facts["point"], facts["intervals"]["0.9"])
-    verdicts = {verdict.name: verdict for _, verdict in reversed(chosen)}
-    for name, verdict, seconds, reused in build_runs(root, verdicts, workers):
-        progress.tell(name, verdict.manifest.extra["verdict"]["outcome"], seconds, reused=reused)
+    for made in build_runs(root, [verdict for _, verdict in reversed(chosen)], workers):
+        progress.tell(made.node.name, made.artifact.manifest.extra["verdict"]["outcome"], made.seconds)
     return [resolve(store, verdict) for _, verdict in chosen]
 
 

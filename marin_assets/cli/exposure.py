@@ -67,7 +67,7 @@ def _print_item(item: str, statuses: tuple[str, ...], tiers: dict[str, str], con
         holds = "1 document holds" if len(tiers) == 1 else f"{len(tiers)} documents hold"
         console.print(f"{scanned}: {holds} it or a part of it")
     elif "unknown" in statuses:
-        console.print(f"{scanned}: it is [yellow]unknown[/], too short to be told from chance")
+        console.print(f"{scanned}: it is [yellow]unknown[/], too short to be distinguished from chance")
     else:
         console.print(f"{scanned}: [green]clean[/], no document holds it")
 

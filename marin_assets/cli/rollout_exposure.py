@@ -29,9 +29,7 @@ def print_rollout_exposure(
         tiers = dict(held.documents.iter_rows())
         documents = list(tiers)
         if not as_json:
-            status = (
-                "unknown, too short to be told from chance or cleared by a template" if "unknown" in held.statuses else "clean"
-            )
+            status = "unknown, too short to judge or cleared by a template" if "unknown" in held.statuses else "clean"
             said = f"{len(tiers)} different rollouts hold it or a part of it" if tiers else status
             console.print(f"rollouts of {len(legs)} runs were scanned for {escape(item)}: {said}")
     reads = rollout_reads(legs, documents)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -86,9 +87,9 @@ def promise_held(promised: Mapping[str, float], verdict: Confirmation) -> str:
     return "high" if verdict.gain > promised["high"] else "hit"
 
 
-def page(name: str, facts: Mapping[str, object], verdicts: list[Confirmation]) -> str:
+def page(name: str, facts: Mapping[str, Any], verdicts: list[Confirmation]) -> str:
     """The confirmation as a page: the verdict on proportional first."""
-    promise: Mapping[str, float] = facts["promise"]  # type: ignore[assignment]
+    promise: Mapping[str, float] = facts["promise"]
     first = next(verdict for verdict in verdicts if verdict.contender == PROPORTIONAL)
     lines = [
         f"# {name}",

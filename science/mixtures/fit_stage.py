@@ -11,7 +11,7 @@ from lineage.figures import new_figure
 from lineage.stage import Stage
 from lineage.writing.writer import Writer
 from science.mixtures.runs import SwarmRuns, read_runs
-from science.mixtures.surrogates import FOLDS, SURROGATES, cross_validated
+from science.mixtures.surrogates import SURROGATES, cross_validated, unseen
 
 
 @dataclass(frozen=True)
@@ -43,23 +43,12 @@ def compare_surrogates(out: Writer, config: SwarmFitConfig, table: Artifact) -> 
     out.record(rows_in=len(runs.names), rows_out=len(rows))
 
 
-def held_out_predictions(runs: SwarmRuns, target: str, surrogate: str, seed: int) -> np.ndarray:
-    """What a surrogate that did not see a run predicts of it, for every run."""
-    losses, predicted = runs.losses[target], np.empty(len(runs.names))
-    order = np.random.default_rng(seed).permutation(len(losses))
-    for fold in range(FOLDS):
-        out = order[fold::FOLDS]
-        kept = np.setdiff1d(order, out)
-        predicted[out] = SURROGATES[surrogate](runs.weights[kept], losses[kept])(runs.weights[out])
-    return predicted
-
-
 def draw(runs: SwarmRuns, best: dict[str, str], seed: int, path: Path) -> None:
     """Measured against predicted loss of runs that the surrogate did not see, a panel a target."""
     figure = new_figure(4.2 * len(best), 4.0)
     for number, (target, surrogate) in enumerate(best.items(), 1):
         axes = figure.add_subplot(1, len(best), number)
-        predicted = held_out_predictions(runs, target, surrogate, seed)
+        predicted = unseen(surrogate, runs.weights, runs.losses[target], seed)
         repeated = np.array([bool(anchor) for anchor in runs.anchors])
         axes.scatter(runs.losses[target][~repeated], predicted[~repeated], s=12, label="designs")
         axes.scatter(runs.losses[target][repeated], predicted[repeated], s=16, marker="+", label="repeats at anchors")

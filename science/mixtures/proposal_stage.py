@@ -6,6 +6,7 @@ A confirmation's mixtures take their weights from this artifact, so no run of a 
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -103,9 +104,9 @@ def _facts(
     found: Proposal,
     deciding: Mapping[str, np.ndarray],
     signal: Mapping[str, float],
-) -> dict[str, object]:
+) -> dict[str, Any]:
     limits = {name: round(float(limit), DIGITS) for (name, _), limit in zip(config.sources, config.limits, strict=True)}
-    facts: dict[str, object] = {**asdict(found)}
+    facts: dict[str, Any] = {**asdict(found)}
     facts |= {
         "level": config.search.level, "runs": len(runs.names), "seeds": sorted(set(runs.seeds)), "limits": limits,
         "targets": sorted(deciding), "left_out": {name: ratio for name, ratio in signal.items() if name not in deciding},
@@ -115,20 +116,20 @@ def _facts(
     return facts
 
 
-def page(name: str, facts: Mapping[str, object], weights: Mapping[str, Mapping[str, float]]) -> str:
+def page(name: str, facts: Mapping[str, Any], weights: Mapping[str, Mapping[str, float]]) -> str:
     """The proposal as a page: the promise first, then the weights beside those of the contenders."""
-    chosen, level = list(weights), float(str(facts["level"]))
+    chosen, level = list(weights), facts["level"]
     lines = [
         f"# {name}",
         "",
         f"Predicted gain over proportional: **{facts['gain']:+.4f}** ({level:.0%}: {facts['low']:+.4f} to "
-        f"{facts['high']:+.4f}), mean over {', '.join(facts['targets'])}, from {facts['runs']} runs. "  # type: ignore[arg-type]
+        f"{facts['high']:+.4f}), mean over {', '.join(facts['targets'])}, from {facts['runs']} runs. "
         f"The target run reads {facts['target_tokens']} tokens and no source more than {facts['max_epochs']:g} times.",
         "",
         f"| source | largest share | {' | '.join(chosen)} |",
         f"|---|---|{'---|' * len(chosen)}",
     ]
-    limits: Mapping[str, float] = facts["limits"]  # type: ignore[assignment]
+    limits: Mapping[str, float] = facts["limits"]
     for source, limit in limits.items():
         shares = " | ".join(f"{weights[choice][source]:.4f}" for choice in chosen)
         lines.append(f"| {source} | {limit:.4f} | {shares} |")

@@ -88,12 +88,16 @@ class Checked:
     """Root mean square over folds."""
 
 
-def cross_validated(name: str, weights: np.ndarray, losses: np.ndarray, seed: int) -> Checked:
-    """The error of a surrogate by folds."""
-    order = np.random.default_rng(seed).permutation(len(losses))
-    square = 0.0
+def unseen(name: str, weights: np.ndarray, losses: np.ndarray, seed: int) -> np.ndarray:
+    """What a surrogate predicts of each run (runs,) when it is fitted without the run's fold."""
+    order, predicted = np.random.default_rng(seed).permutation(len(losses)), np.empty(len(losses))
     for fold in range(FOLDS):
         out = order[fold::FOLDS]
         kept = np.setdiff1d(order, out)
-        square += float(((SURROGATES[name](weights[kept], losses[kept])(weights[out]) - losses[out]) ** 2).sum())
-    return Checked(name, float(np.sqrt(square / len(losses))))
+        predicted[out] = SURROGATES[name](weights[kept], losses[kept])(weights[out])
+    return predicted
+
+
+def cross_validated(name: str, weights: np.ndarray, losses: np.ndarray, seed: int) -> Checked:
+    """The error of a surrogate by folds."""
+    return Checked(name, float(np.sqrt(((unseen(name, weights, losses, seed) - losses) ** 2).mean())))

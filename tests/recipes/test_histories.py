@@ -22,7 +22,7 @@ from trainer.spec.moe import MoeConfig
 
 
 @pytest.mark.parametrize("history", declared_histories(), ids=lambda history: history.name)
-def test_every_told_number_is_the_computed_one_at_its_printed_precision(history: History) -> None:
+def test_every_stated_number_is_the_computed_one_at_its_printed_precision(history: History) -> None:
     wrong = [(stated.what, stated.printed, stated.computed) for stated in history.stated if not stated.agrees]
     assert not wrong and len(history.stated) >= 3
 
@@ -110,8 +110,8 @@ def test_june_s_trial_is_the_planned_run_but_for_its_layers() -> None:
 
 
 def test_both_numbers_of_a_contradiction_are_kept() -> None:
-    told = {(history.name, each.what) for history in declared_histories() for each in history.contradictions}
-    assert {("marin_1e22", "macro loss of v4"), ("marin_1e23", "tokens"), ("marin_8b", "Starling's length")} <= told
+    kept = {(history.name, each.what) for history in declared_histories() for each in history.contradictions}
+    assert {("marin_1e22", "macro loss of v4"), ("marin_1e23", "tokens"), ("marin_8b", "Starling's length")} <= kept
 
 
 def test_a_history_ends_once() -> None:
