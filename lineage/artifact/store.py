@@ -196,7 +196,7 @@ class Store:
 
         Raises: ValueError if an input is gone or has other bytes than the artifact was made from.
         """
-        return [self.parent(artifact, ref) for ref in artifact.spec.inputs]
+        return self.storage.read_each(lambda ref: self.parent(artifact, ref), artifact.spec.inputs)
 
     def parent(self, artifact: Artifact, ref: InputRef) -> Artifact:
         """Open one direct input, or one of equal bytes. Raises: ValueError if there is none."""
@@ -227,15 +227,22 @@ class Store:
         return None
 
     def walk_up(self, artifact: Artifact) -> Iterator[Artifact]:
-        """Yield the artifact and every ancestor, each once, nearest first. Only manifests are read."""
+        """Yield the artifact and every ancestor, each once, nearest first. Only manifests are read, each once.
+
+        The inputs of one level are read together, so the depth of the graph decides how often a bucket is waited for.
+        Raises: as `parents`.
+        """
         seen: set[str] = set()
-        pending = [artifact]
-        while pending:
-            current = pending.pop(0)
-            if current.spec.address not in seen:
-                seen.add(current.spec.address)
-                yield current
-                pending += self.parents(current)
+        read: set[tuple[str, str]] = set()
+        level = [artifact]
+        while level:
+            new = {each.spec.address: each for each in level if each.spec.address not in seen}
+            seen |= new.keys()
+            level = list(new.values())
+            yield from level
+            refs = {(ref.address, ref.data_version): (each, ref) for each in level for ref in each.spec.inputs}
+            level = self.storage.read_each(lambda pair: self.parent(*pair), [refs[key] for key in refs if key not in read])
+            read |= refs.keys()
 
     def walk_down(self, artifact: Artifact) -> Iterator[Artifact]:
         """Yield the artifact and every descendant, each once. This reads every manifest under the root."""

@@ -10,7 +10,6 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from lineage.artifact.manifest import Manifest
@@ -22,7 +21,6 @@ from lineage.strangers import json_object
 
 FOLDER = ".lineage/log"
 """Below the store's root; a key part cannot start with a dot, so no artifact lies there."""
-READERS = 16
 MAX_KEY = 1 << 64
 _NAME = re.compile(r"[0-9a-f]{64}\.json")
 REMEDY = "`./marin lineage --rebuild` makes the commit log again from the manifests"
@@ -69,14 +67,12 @@ def read_entries(storage: Storage, names: Sequence[str]) -> list[Entry]:
         data = storage.read_bytes(f"{FOLDER}/{name}")
         return None if data is None else _parsed(storage.uri(f"{FOLDER}/{name}"), name, data)
 
-    with ThreadPoolExecutor(READERS, thread_name_prefix="entries") as pool:
-        return [entry for entry in pool.map(read, names) if entry is not None]
+    return [entry for entry in storage.read_each(read, names) if entry is not None]
 
 
 def delete_entries(storage: Storage, names: Sequence[str]) -> None:
     """Delete entries whose rows a segment holds."""
-    with ThreadPoolExecutor(READERS, thread_name_prefix="entries") as pool:
-        list(pool.map(lambda name: storage.delete(f"{FOLDER}/{name}"), names))
+    storage.read_each(lambda name: storage.delete(f"{FOLDER}/{name}"), names)
 
 
 def _parsed(where: str, name: str, data: bytes) -> Entry:

@@ -8,13 +8,12 @@ gone when it is read was folded or merged into another, so both listings are tak
 """
 
 from collections.abc import Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
 
-from lineage.commit_log.entries import READERS, Entry, entry_names, read_entries
+from lineage.commit_log.entries import Entry, entry_names, read_entries
 from lineage.commit_log.segments import ROWS_SCHEMA, Segment, open_segment, segment_sizes
 from lineage.storage.root import Storage
 
@@ -74,9 +73,8 @@ class CommitLog:
 
     def _open(self, sizes: Mapping[str, int]) -> dict[str, Segment]:
         new = [name for name in sizes if name not in self._segments]
-        with ThreadPoolExecutor(READERS, thread_name_prefix="segments") as pool:
-            opened = pool.map(lambda name: open_segment(self.storage, name, sizes[name]), new)
-            return dict(zip(new, opened, strict=True))
+        opened = self.storage.read_each(lambda name: open_segment(self.storage, name, sizes[name]), new)
+        return dict(zip(new, opened, strict=True))
 
     def _never_still(self) -> RuntimeError:
         return RuntimeError(f"the commit log of {self.storage.root} was compacted {TRIES} times while it was read; ask again")
@@ -86,8 +84,7 @@ class CommitLog:
         is_wanted = pl.col("key").is_in(wanted)
         few = np.fromiter(keys, np.uint64, len(keys))
         reads = [(segment, run) for segment in self.segments for run in segment.runs(list(keys))]
-        with ThreadPoolExecutor(READERS, thread_name_prefix="segments") as pool:
-            parts = list(pool.map(lambda read: read[0].read(read[1], few).filter(is_wanted), reads))
+        parts = self.storage.read_each(lambda read: read[0].read(read[1], few).filter(is_wanted), reads)
         recent = rows_of(self._entries.values())
         if self.besides is not None:
             recent = pl.concat([recent, self.besides])

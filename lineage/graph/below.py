@@ -4,7 +4,6 @@ The log gives candidates and each one's manifest confirms it, so a forged row ad
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from lineage.artifact.store import Artifact, Store
@@ -14,8 +13,6 @@ from lineage.commit_log.reader import CommitLog
 from lineage.graph.edges import LineageTables, tables_of
 from lineage.graph.scan import open_log
 from lineage.names import check_relative
-
-READERS = 16
 
 
 def children_of(artifact: Artifact) -> list[Artifact]:
@@ -77,8 +74,7 @@ class Candidates:
 
     def _open(self, addresses: Iterable[str]) -> None:
         fresh = list(addresses)
-        with ThreadPoolExecutor(READERS, thread_name_prefix="manifests") as pool:
-            self._opened |= dict(zip(fresh, pool.map(self.store.open, fresh), strict=True))
+        self._opened |= dict(zip(fresh, self.store.storage.read_each(self.store.open, fresh), strict=True))
 
 
 def _check_address(address: str, store: Store) -> None:

@@ -13,7 +13,7 @@ import io
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import batched
@@ -36,7 +36,6 @@ ARTIFACTS_FILE = f"{FOLDER}/artifacts.parquet"
 EDGES_FILE = f"{FOLDER}/edges.parquet"
 SNAPSHOT = b"marin.snapshot"
 """Parquet metadata: the snapshot that both files were written from. Files of two snapshots are not used together."""
-READERS = 16
 CHUNK = 4_096
 """Number of manifests that one process reads at a time; fewer are read in this process."""
 
@@ -168,11 +167,7 @@ def _read_chunk(store: Store, stamps: Mapping[str, str]) -> tuple[bytes, bytes]:
         text = store.storage.read_text(where)
         return None if text is None else from_json(text, store.storage.uri(where))
 
-    if store.storage.is_local:  # parsing dominates, and threads do not speed it up
-        manifests = [read(address) for address in stamps]
-    else:
-        with ThreadPoolExecutor(READERS, thread_name_prefix="manifests") as pool:
-            manifests = list(pool.map(read, stamps))
+    manifests = store.storage.read_each(read, stamps)
     rows = [(a, m, stamp) for (a, stamp), m in zip(stamps.items(), manifests, strict=True) if m is not None]
     tables = tables_of(rows)
     sinks = io.BytesIO(), io.BytesIO()
@@ -240,10 +235,11 @@ def _save_if_allowed(store: Store, tables: LineageTables) -> None:
 
 def open_all(store: Store, addresses: list[str]) -> list[Artifact]:
     """Open the artifacts of a walk in its order. Raises: ValueError naming one that is gone."""
-    artifacts = []
-    for address in addresses:
+
+    def opened(address: str) -> Artifact:
         artifact = store.open(address)
         if artifact is None:
             raise ValueError(f"{address} is in the lineage tables of {store.root} and not on storage any more; ask again")
-        artifacts.append(artifact)
-    return artifacts
+        return artifact
+
+    return store.storage.read_each(opened, addresses)

@@ -8,7 +8,6 @@ import errno
 import json
 import logging
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from itertools import batched
 
 import polars as pl
@@ -17,7 +16,7 @@ from lineage.artifact.manifest import MANIFEST_NAME, Manifest
 from lineage.artifact.store import Store
 from lineage.commit_log.compact import FOLD_AT, fold, merge
 from lineage.commit_log.entries import FOLDER as ENTRIES
-from lineage.commit_log.entries import READERS, DamagedLogError, Entry, delete_entries, read_entries
+from lineage.commit_log.entries import DamagedLogError, Entry, delete_entries, read_entries
 from lineage.commit_log.keys import data_key, keys_of, stage_key
 from lineage.commit_log.reader import CommitLog, rows_of
 from lineage.commit_log.segments import FOLDER as SEGMENTS
@@ -135,8 +134,7 @@ def _readable_entries(store: Store, names: list[str]) -> pl.DataFrame:
             log.warning("dropped: %s", error)
             return []
 
-    with ThreadPoolExecutor(READERS, thread_name_prefix="entries") as pool:
-        return rows_of([entry for each in pool.map(read, names) for entry in each])
+    return rows_of([entry for each in store.storage.read_each(read, names) for entry in each])
 
 
 def _written(store: Store, rows: pl.DataFrame) -> bool:

@@ -6,7 +6,8 @@ of data visible under a name that nobody refers to yet. See `lineage.storage.fil
 
 import shutil
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,6 +17,8 @@ from lineage.storage.files import Files, Listed
 
 WORKING = ".work/"
 """Folder at the root that listings skip: working files of writers and leases are no artifacts."""
+READERS = 16
+"""Requests at once."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,17 @@ class Storage:
     def read_bytes(self, address: str) -> bytes | None:
         """Bytes of a file, or None when there is none."""
         return self.files.read(address)
+
+    def read_each[T, R](self, read: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        """Call a function that reads from the root for each item, `READERS` calls at once on a bucket. Results are in order.
+
+        A local read takes less time than parsing what it returns, and threads do not speed that up.
+        """
+        given = list(items)
+        if self.is_local or len(given) < 2:
+            return [read(item) for item in given]
+        with ThreadPoolExecutor(READERS, thread_name_prefix="reads") as pool:
+            return list(pool.map(read, given))
 
     def create(self, address: str, text: str) -> bool:
         """Write a new file atomically; False, and nothing written, when it exists already."""

@@ -17,7 +17,8 @@ from lineage.artifact.spec import InputRef, partition_address
 from lineage.artifact.store import Store
 from lineage.signing.judge import Judge
 from lineage.storage.files import Listed
-from lineage.trust.snapshot import READERS, Reader, Snapshot, snapshot_of
+from lineage.storage.root import READERS
+from lineage.trust.snapshot import Reader, Snapshot, snapshot_of
 
 type Problem = Literal[
     "missing", "stale", "edited", "moved", "swapped", "damaged", "incomplete", "failed", "quarantined", "unaudited", "unjudged",

@@ -18,12 +18,10 @@ from lineage.artifact.spec import InputRef, partition_address
 from lineage.artifact.store import Store
 from lineage.storage.digests import text_digest
 from lineage.storage.files import Listed
-from lineage.storage.root import Storage
+from lineage.storage.root import READERS, Storage
 
 log = logging.getLogger(__name__)
 
-READERS = 16
-"""Requests at once."""
 PAGE = 1_000
 """Names in one page of a bucket's listing; a page is one request."""
 FOLDER = "gate"

@@ -12,7 +12,6 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from typing import Any, Literal
@@ -27,7 +26,6 @@ LOG_FOLDER = ".trust/verdicts"
 """Below the store's root; a key part cannot start with a dot, so no artifact lies there."""
 HEAD = "verdict_log"
 """The key of a manifest's `extra` under which gated work records the head of the log at its commit."""
-READERS = 16
 _FORMAT = "verdict/2"
 _NAME = re.compile(r"(?P<number>[0-9]{8})\.(?:json|(?P<subject>[0-9a-f]{16}))")
 _VERDICT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -167,8 +165,7 @@ def read_log(store: Store, judge: Judge | None = None) -> VerdictLog:
     """
     listed = _listed(store)
     names = [_where(number) for number in sorted(listed)]
-    with ThreadPoolExecutor(READERS, thread_name_prefix="verdicts") as pool:
-        texts = dict(zip(sorted(listed), pool.map(partial(_text, store), names), strict=True))
+    texts = dict(zip(sorted(listed), store.storage.read_each(partial(_text, store), names), strict=True))
     records: dict[int, Record] = {}
     why: dict[int, str] = {}
     for number, text in texts.items():

@@ -1,6 +1,7 @@
 """Counted requests: the gate lists partitions of a key together and reads a text once for each state; a commit takes five; what
 was made from an artifact is found without a listing of the root."""
 
+import threading
 import uuid
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from gcs_server import GcsServer
 from lineage.artifact.spec import ArtifactSpec, InputRef
 from lineage.artifact.store import Artifact, Store
 from lineage.graph.below import children_of
+from lineage.storage.gs import BucketFiles
 from lineage.trust.gate import inspect
 from lineage.trust.verdicts import quarantine
 from lineage.writing.write import writing
@@ -111,3 +113,28 @@ def test_children_are_found_without_a_listing_of_the_root(gcs: GcsServer, made: 
     commits = 1 + 2 * SOURCES
     assert gcs.counts["list"] == 2, "entries and segments"
     assert gcs.counts["read"] == 1 + commits + 1 + 2, "marker, entries, the end of the segment, parent and child"
+
+
+def test_ancestors_are_read_level_by_level(gcs: GcsServer, made: tuple[Artifact, list[Artifact]], monkeypatch) -> None:
+    """Every read is held until as many are under way as a level has manifests, so the number of releases is the depth of
+    sequential requests: two for 24 ancestors in two levels. One after another would never release the first."""
+    mixture, _ = made
+    depth = 0
+
+    def release() -> None:
+        nonlocal depth
+        depth += 1
+
+    together = threading.Barrier(SOURCES, release, timeout=60)
+    read = BucketFiles.read
+
+    def held(files: BucketFiles, name: str) -> bytes | None:
+        together.wait()
+        return read(files, name)
+
+    monkeypatch.setattr(BucketFiles, "read", held)
+    gcs.counts.clear()
+    walked = [artifact.name for artifact in mixture.store.walk_up(mixture)]
+    assert walked == ["tests/mixture", *(f"tests/{key}[s{i}]" for key in ("cache", "raw") for i in range(SOURCES))]
+    assert depth == 2
+    assert dict(gcs.counts) == {"read": 2 * SOURCES, "any": 2 * SOURCES}
