@@ -1,12 +1,11 @@
-"""Find which documents of a scope are equal and which share a band, by joins over files. Memory hardly grows with the
-scope.
+"""What `datakit.duplicates` joins: ids and bands of the documents of a scope, as rows of shuffles (`lineage.tables`).
 
-Documents are numbered source by source, part by part, row by row. Every part writes its ids and bands as flat arrays,
-and its (band, number) pairs sorted by band. A join then reads one range of ids, or of bands, from all parts at a time.
-Bands and ids are hashes, so equal ranges have about equal size; `RANGE_BYTES` sets how many there are.
+Documents are numbered source by source, part by part, row by row. Every part writes its ids and bands as flat arrays.
+One shuffle brings equal ids together, another one equal bands; their functions are here. Bands and ids are hashes, so
+equal ranges have about equal size.
 
-What grows: 8 bytes a document in the process that joins (the roots of `components`), and on scratch 16 bytes for each
-document's id and 24 bytes for each band: 10**9 documents of 14 bands take 8 GB of memory and 350 GB of scratch.
+What grows on scratch: 16 bytes for each document's id and 32 bytes for each band (its flat array, and the row that a
+shuffle spills): 10**9 documents of 14 bands take 460 GB.
 """
 
 import json
@@ -16,14 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from datakit.dedup.minhash import FOLDER as MINHASH_FOLDER
 from datakit.documents.parts import DOCUMENTS, document_paths
 from datakit.text.arrays import load, save
 from lineage.artifact.store import Artifact
+from lineage.tables.ranges import edges, repeats, stars
 from lineage.writing.working_folder import SCRATCH_FOLDER
 
 RANGE_BYTES = 16 << 20
@@ -55,9 +54,7 @@ class Spilled:
         return self.parts[-1].first + self.parts[-1].rows
 
     def load(self, name: str, part: Part) -> np.ndarray:
-        """Map `ids` uint64 [rows, 2]; `bands` uint64 [rows, bands] (zeros: unsigned); `keys`, `numbers` [pairs], by
-        key.
-        """
+        """Map `ids` uint64 [rows, 2]; `bands` uint64 [rows, bands]; `signed` bool [rows], False where bands are zeros."""
         return load(self.folder / f"{name}-{part.index:06d}.npy")
 
     def ids(self, numbers: np.ndarray) -> np.ndarray:
@@ -110,7 +107,7 @@ def scope_parts(normalized: Sequence[Artifact], minhash: Sequence[Artifact]) -> 
 
 
 def spill_part(folder: Path, part: Part, width: int) -> dict[str, int]:
-    """Write the ids, the `width` bands and the sorted (band, number) pairs of one part as flat files."""
+    """Write the ids and the `width` bands of one part as flat files, and which documents have bands."""
     table = pq.read_table(part.signatures, columns=["id", "bands"], use_threads=False)
     ids = np.frombuffer(bytes.fromhex("".join(table["id"].to_pylist())), ">u8").astype(np.uint64).reshape(-1, 2)
     column = table["bands"].combine_chunks()
@@ -118,92 +115,44 @@ def spill_part(folder: Path, part: Part, width: int) -> dict[str, int]:
     flat = column.flatten().to_numpy()
     bands = np.zeros((part.rows, width), np.uint64)
     bands[is_signed] = flat.reshape(-1, width)
-    order = np.argsort(flat, kind="stable")
-    numbers = np.repeat(np.flatnonzero(is_signed) + part.first, width)[order]
-    for name, values in (("ids", ids), ("bands", bands), ("keys", flat[order]), ("numbers", numbers)):
+    for name, values in (("ids", ids), ("bands", bands), ("signed", is_signed)):
         save(folder / SCRATCH_FOLDER / f"{name}-{part.index:06d}.npy", values)
     return {"pairs": int(flat.size)}
 
 
-def find_copies(folder: Path, spilled: Spilled, index: int, count: int) -> dict[str, int]:
-    """Write int64 [copies, 2] of one range of ids: a document whose id an earlier source holds, and its first copy."""
-    found_ids, numbers = [], []
-    for part in spilled.parts:
-        ids = spilled.load("ids", part)
-        rows = hash_range(ids[:, 0], index, count)
-        found_ids.append(ids[rows])
-        numbers.append(np.arange(rows.start, rows.stop) + part.first)
-    ids, numbers = np.concatenate(found_ids), np.concatenate(numbers)
-    order = np.lexsort((numbers, ids[:, 1], ids[:, 0]))
-    ids, numbers = ids[order], numbers[order]
-    is_first = np.ones(numbers.size, dtype=bool)
-    is_first[1:] = (ids[1:] != ids[:-1]).any(axis=1)
-    firsts = numbers[is_first][np.cumsum(is_first) - 1] if numbers.size else numbers
-    copies = np.stack([numbers, firsts], axis=1)[~is_first]
-    save(folder / SCRATCH_FOLDER / f"copies-{index:06d}.npy", copies)
-    return {"copies": len(copies)}
+def id_rows(spilled: Spilled, parts: Sequence[Part]) -> pa.Table:
+    """Return `high`, `low` (the halves of an id) and `number` of every document of some parts."""
+    ids = np.concatenate([spilled.load("ids", part) for part in parts])
+    numbers = np.concatenate([np.arange(part.first, part.first + part.rows) for part in parts])
+    return pa.table({"high": ids[:, 0].copy(), "low": ids[:, 1].copy(), "number": numbers})
 
 
-def find_links(folder: Path, spilled: Spilled, copies: Path, index: int, count: int) -> dict[str, int]:
-    """Write int64 [links, 2] of one range of bands: every document that shares a band with another, and the band's
-    first document.
+def copies_of_range(rows: pa.Table) -> pa.Table:
+    """Return `number` of every document whose id an earlier one has, and that `first`."""
+    numbers, firsts = repeats(rows, ("high", "low"), "number")
+    return pa.table({"number": numbers, "first": firsts})
 
-    Copies are left out: the decision about the first of equal texts holds for all of them.
+
+def band_rows(spilled: Spilled, copies: Path, parts: Sequence[Part]) -> pa.Table:
+    """Return (`band`, `number`) of every signed document of some parts that is no copy.
+
+    The decision about the first of equal texts holds for its copies.
     """
-    keys, numbers = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
-    for part in spilled.parts:
-        here = spilled.load("keys", part)
-        pairs = hash_range(here, index, count)
-        keys.append(here[pairs])
-        numbers.append(spilled.load("numbers", part)[pairs])
-    key, number = np.concatenate(keys), np.concatenate(numbers)
-    is_first_text = ~contains(load(copies)[:, 0], number)
-    key, number = key[is_first_text], number[is_first_text]
-    order = np.argsort(key, kind="stable")
-    key, number = key[order], number[order]
-    is_first = np.ones(key.size, dtype=bool)
-    is_first[1:] = key[1:] != key[:-1]
-    firsts = number[is_first][np.cumsum(is_first) - 1] if key.size else number
-    links = np.stack([firsts, number], axis=1)[~is_first]
-    save(folder / SCRATCH_FOLDER / f"links-{index:06d}.npy", links)
-    return {"links": len(links)}
+    later, bands, numbers = load(copies)[:, 0], [], []
+    for part in parts:
+        joins = spilled.load("signed", part).copy()
+        start, stop = np.searchsorted(later, [part.first, part.first + part.rows])
+        joins[later[start:stop] - part.first] = False
+        own = spilled.load("bands", part)[joins]
+        bands.append(own.ravel())
+        numbers.append(np.repeat(np.flatnonzero(joins) + part.first, own.shape[1]))
+    return pa.table({"band": np.concatenate(bands), "number": np.concatenate(numbers)})
 
 
-def components(rows: int, links: Sequence[Path]) -> np.ndarray:
-    """Return int64 [rows]: for every document the smallest number that links lead to; -1 for a document without a link.
-
-    It takes one pass over the files, however the chains run through them: after each file the roots are those of all
-    links so far.
-    """
-    roots = np.arange(rows)
-    is_linked = np.zeros(rows, dtype=bool)
-    for path in links:
-        ends = load(path)
-        is_linked[ends.ravel()] = True
-        nodes, compact = np.unique(_followed(roots, ends.ravel()), return_inverse=True)
-        if not nodes.size:
-            continue
-        compact = compact.reshape(-1, 2)
-        graph = coo_array((np.ones(len(ends), np.int8), (compact[:, 0], compact[:, 1])), shape=(nodes.size, nodes.size))
-        _, labels = connected_components(graph, directed=False)
-        smallest = np.full(int(labels.max()) + 1, rows)
-        np.minimum.at(smallest, labels, nodes)
-        roots[nodes] = smallest[labels]
-    linked = np.flatnonzero(is_linked)
-    first_of_cluster = np.full(rows, -1)
-    first_of_cluster[linked] = _followed(roots, linked)
-    return first_of_cluster
-
-
-def _followed(roots: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Return the ends of the chains that start at some numbers. A root is never larger than what leads to it, so chains
-    end.
-    """
-    while True:
-        further = roots[numbers]
-        if np.array_equal(further, numbers):
-            return further
-        numbers = further
+def links_of_range(rows: pa.Table) -> pa.Table:
+    """Return the components of a range's documents that share bands, as stars."""
+    numbers, firsts = repeats(rows, ("band",), "number")
+    return stars(edges(firsts, numbers))
 
 
 def contains(ordered: np.ndarray, values: np.ndarray) -> np.ndarray:

@@ -6,9 +6,9 @@ order of their ids. Each is compared with the *kept* documents that share a band
 (`datakit.dedup.near_duplicates`). The result depends only on the texts and on the declared order of the sources. A
 cluster of a million copies costs a million comparisons, not a million squared.
 
-The scope is never in memory: equal ids and shared bands are joined over files, one range at a time
-(`datakit.dedup.band_join`), and every step consists of shards that survive a kill. What grows is 8 bytes a document and
-80 bytes a row of the result.
+The scope is never in memory: equal ids and shared bands meet in shuffles (`lineage.tables`), which this machine's
+workers run or a cluster's engine. Every step survives a kill. What grows is 16 bytes a candidate and 80 bytes a row of
+the result.
 """
 
 import logging
@@ -16,15 +16,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 from datakit.dedup.band_join import (
     ID_BYTES,
     PAIR_BYTES,
     Spilled,
-    components,
-    find_copies,
-    find_links,
-    range_count,
+    band_rows,
+    copies_of_range,
+    id_rows,
+    links_of_range,
     scope_parts,
     spill_part,
 )
@@ -35,6 +36,9 @@ from datakit.documents.schemas import DUPLICATES_FILE
 from datakit.text.arrays import load, save
 from lineage.artifact.store import Artifact
 from lineage.stage import Stage
+from lineage.tables.components import components
+from lineage.tables.local import LocalEngine
+from lineage.tables.shuffle import Shuffle, TableEngine, grouped, range_count
 from lineage.writing.working_folder import SCRATCH_FOLDER
 from lineage.writing.writer import Writer
 
@@ -84,8 +88,10 @@ def find_duplicates(
     workers = 1 if spilled.rows < SMALL_SCOPE_ROWS else None
     width = int(str(minhash[0].spec.config["bands"]))
     out.map_shards(spill_part, {f"spill-{p.index:06d}": (p, width) for p in spilled.parts}, workers)
-    copies = _exact_copies(out, spilled, workers)
-    matches, num_candidates = _near_matches(out, config, spilled, copies, workers, width)
+    engine = out.execution.tables or LocalEngine(SCRATCH_FOLDER, workers)
+    copies = _exact_copies(out, engine, spilled)
+    candidates = _candidates(out, engine, spilled, copies, width)
+    matches, num_candidates = _near_matches(out, config, spilled, candidates, workers)
     rows = cluster_rows(spilled, names, load(copies), matches)
     write_clusters(out.folder / DUPLICATES_FILE, rows, spilled, names)
     by_source = counts_by_source(rows, spilled, names)
@@ -118,31 +124,42 @@ def document_source(normalized: Artifact) -> str:
     raise ValueError(f"{normalized.name} has no documents")
 
 
-def _exact_copies(out: Writer, spilled: Spilled, workers: int | None) -> Path:
+def _exact_copies(out: Writer, engine: TableEngine, spilled: Spilled) -> Path:
     """Return the file of every (copy, first copy), sorted."""
-    count = range_count(spilled.rows, ID_BYTES)
-    shards = {f"copies-{i:06d}": (spilled, i, count) for i in range(count)}
-    out.map_shards(find_copies, shards, workers)
-    copies = np.concatenate([load(spilled.folder / f"{name}.npy") for name in shards])
+    size = spilled.rows * ID_BYTES
+    tasks = [(spilled, group) for group in grouped(spilled.parts, size)]
+    step = Shuffle("copies", id_rows, tasks, "high", copies_of_range, range_count(size))
+    found = pa.concat_tables([engine.table(part) for part in engine.shuffle(out, step)])
+    copies = np.stack([found["number"].to_numpy(), found["first"].to_numpy()], axis=1)
     return _saved(spilled.folder / "copies.npy", copies[np.argsort(copies[:, 0])])
 
 
+def _candidates(out: Writer, engine: TableEngine, spilled: Spilled, copies: Path, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return every document that a chain of shared bands links to another, sorted, and the first one of its chain."""
+    size = spilled.rows * width * PAIR_BYTES
+    tasks = [(spilled, copies, group) for group in grouped(spilled.parts, size)]
+    step = Shuffle("links", band_rows, tasks, "band", links_of_range, range_count(size))
+    found = components(out, engine, engine.shuffle(out, step))
+    stars = pa.concat_tables([engine.table(part) for part in found])
+    roots, members = stars["root"].to_numpy(), stars["member"].to_numpy()
+    own = np.unique(roots)
+    numbers, firsts = np.concatenate([members, own]), np.concatenate([roots, own])
+    order = np.argsort(numbers)
+    return numbers[order], firsts[order]
+
+
 def _near_matches(
-    out: Writer, config: DuplicatesConfig, spilled: Spilled, copies: Path, workers: int | None, width: int
+    out: Writer, config: DuplicatesConfig, spilled: Spilled, found: tuple[np.ndarray, np.ndarray], workers: int | None
 ) -> tuple[np.ndarray, int]:
     """Return every verified match, and how many documents were candidates."""
-    count = range_count(spilled.rows * width, PAIR_BYTES)
-    shards = {f"links-{i:06d}": (spilled, copies, i, count) for i in range(count)}
-    out.map_shards(find_links, shards, workers)
-    roots = components(spilled.rows, [spilled.folder / f"{name}.npy" for name in shards])
-    candidates = np.flatnonzero(roots >= 0)
+    candidates, roots = found
     out.extra["full_bands"] = 0
     if not candidates.size:
         return np.zeros(0, MATCHES), 0
     listed = _saved(spilled.folder / "candidates.npy", candidates)
     spans = _spill_candidates(out, config, spilled, candidates, workers)
     placed = _saved(spilled.folder / "spans.npy", spans)
-    tasks = _tasks(spilled.folder, candidates, roots[candidates], spans[:, 1])
+    tasks = _tasks(spilled.folder, candidates, roots, spans[:, 1])
     arguments = config.min_jaccard, config.max_band_documents
     walks = {f"walk-{i:06d}": (spilled, listed, placed, path, i, *arguments) for i, path in enumerate(tasks)}
     done = out.map_shards(walk_task, walks, workers)

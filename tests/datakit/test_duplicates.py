@@ -2,18 +2,15 @@
 
 import logging
 
-import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from inputs import Texts, documents, duplicates, edited, file_bytes, made, minhash, random_texts
 
-from datakit.dedup.band_join import components
 from datakit.dedup.duplicates import DUPLICATES, DuplicatesConfig
 from datakit.dedup.minhash import MinHashConfig, sign_texts
 from datakit.dedup.near_duplicates import near_matches
-from datakit.text.arrays import save
 from datakit.text.shingles import jaccard, shingle_hashes
 from lineage.artifact.store import Store
 from lineage.build.plan import Node, build
@@ -223,7 +220,7 @@ def test_the_table_is_that_of_comparing_everything_with_everything(tmp_path):
 
 def test_however_the_joins_and_the_walks_are_cut_the_bytes_are_the_same(tmp_path, monkeypatch):
     whole = made(tmp_path / "whole", duplicates(three_sources(), signed=SURE))
-    monkeypatch.setattr("datakit.dedup.band_join.RANGE_BYTES", 30_000)
+    monkeypatch.setattr("lineage.tables.shuffle.RANGE_BYTES", 30_000)
     monkeypatch.setattr("datakit.dedup.duplicates.TASK_BYTES", 9 * 300)
     monkeypatch.setattr("datakit.dedup.duplicates.SMALL_SCOPE_ROWS", 0)
     node = duplicates(three_sources(), signed=SURE)
@@ -231,20 +228,6 @@ def test_however_the_joins_and_the_walks_are_cut_the_bytes_are_the_same(tmp_path
         made(tmp_path / "two", parent)
     by_two = build(Store(str(tmp_path / "two")), node, execution=Execution(2)).artifact
     assert rows(whole).height and file_bytes(whole) == file_bytes(by_two)
-
-
-@given(st.lists(st.tuples(st.integers(0, 19), st.integers(0, 19)), max_size=30), st.integers(1, 5))
-def test_components_do_not_depend_on_the_files_that_links_come_in(tmp_path_factory, links, files):
-    folder = tmp_path_factory.mktemp("links")
-    paths = [folder / f"{i}.npy" for i in range(files)]
-    for i, path in enumerate(paths):
-        save(path, np.array(links[i::files], np.int64).reshape(-1, 2))
-    reached = {i: {i} for i in range(20)}
-    for a, b in links:
-        union = reached[a] | reached[b]
-        reached |= dict.fromkeys(union, union)
-    linked = {i for link in links for i in link}
-    assert components(20, paths).tolist() == [min(reached[i]) if i in linked else -1 for i in range(20)]
 
 
 def test_signatures_of_other_documents_are_refused(tmp_path):

@@ -1,0 +1,62 @@
+"""Connected components of edges that an engine holds, in rounds of shuffles (large and small stars).
+
+Source: Kiveris and others, Connected Components in MapReduce and Beyond, SoCC 2014. The result is a star for each
+component: every member hangs on the smallest number, whatever the rounds and ranges were.
+"""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from lineage.tables import ranges
+from lineage.tables.shuffle import Part, Shards, Shuffle, TableEngine, grouped, range_count
+
+EDGE_BYTES = 16
+LARGEST_GRAPH = 1 << 26
+"""Edges that one task connects by itself (1 GiB, about 8 GiB while it works)."""
+
+
+def components(
+    out: Shards, engine: TableEngine, found: Sequence[Part], name: str = "components", largest: int | None = None
+) -> tuple[Part, ...]:
+    """Return the stars of the graph whose edges are in `found`; a member is in one part.
+
+    `found`: tables of `ranges.EDGES`. Graphs of at most `largest` edges are connected by one task.
+    """
+    parts, round_number = tuple(found), 0
+    while True:
+        total = sum(part.rows for part in parts)
+        if total <= (LARGEST_GRAPH if largest is None else largest):
+            if len(parts) == 1 and not round_number:
+                return parts
+            return engine.shuffle(out, Shuffle(f"{name}-last", _tables, _tasks(parts), "member", ranges.stars))
+        before = sorted(part.digest for part in parts)
+        parts = _round(out, engine, parts, f"{name}-{round_number}", range_count(2 * total * EDGE_BYTES))
+        round_number += 1
+        if sorted(part.digest for part in parts) == before:
+            return parts
+
+
+def _round(out: Shards, engine: TableEngine, parts: Sequence[Part], name: str, count: int) -> tuple[Part, ...]:
+    """Return the edges after a round: large stars, then small ones."""
+    large = Shuffle(f"{name}-large", _from_both_ends, _tasks(parts), "number", ranges.large_stars, count, spread=True)
+    tasks = _tasks(engine.shuffle(out, large))
+    return engine.shuffle(
+        out, Shuffle(f"{name}-small", _from_larger_end, tasks, "number", ranges.small_stars, count, spread=True)
+    )
+
+
+def _tasks(parts: Sequence[Part]) -> list[tuple[object, ...]]:
+    return [tuple(group) for group in grouped(parts, sum(part.bytes for part in parts))]
+
+
+def _tables(*tables: pa.Table) -> pa.Table:
+    return pa.concat_tables(tables)
+
+
+def _from_both_ends(*tables: pa.Table) -> pa.Table:
+    return ranges.from_both_ends(pa.concat_tables(tables))
+
+
+def _from_larger_end(*tables: pa.Table) -> pa.Table:
+    return ranges.from_larger_end(pa.concat_tables(tables))

@@ -1,0 +1,161 @@
+"""The one operation that moves rows between tasks: read tables, bring equal keys together, reduce each range of keys.
+
+Sorting, grouping, distinct rows and joins are functions of one range (`lineage.tables.ranges`), so an engine implements
+only `TableEngine.shuffle`. The functions take and return plain Arrow tables and do not know which engine calls them.
+The rows of a range arrive in the order of the tasks. So the result is a function of the inputs: it depends on neither
+the engine, nor the number of workers, nor which of them died. Ranges are equal shares of 64-bit keys; keys that are not
+hashes are hashed first (`spread`).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+RANGE_BYTES = 16 << 20
+MAX_RANGES = 1024
+"""Beyond 16 GiB ranges grow instead of their number: tasks times ranges is the number of opened files."""
+
+MAX_TASKS = 900
+"""So one shuffle opens at most 921,600 files."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One table that an engine holds: the rows of one range."""
+
+    rows: int
+    bytes: int
+    digest: str
+    held: Any = field(repr=False)
+    """A path, or the engine's own reference."""
+
+
+@dataclass(frozen=True)
+class Shuffle:
+    """What to read, by which key its rows meet, and what becomes of each range."""
+
+    name: str
+    read: Callable[..., pa.Table]
+    """Returns the rows of one task. A `Part` among a task's arguments arrives as its table."""
+
+    tasks: Sequence[tuple[object, ...]]
+    key: str
+    """A uint64 or int64 column."""
+
+    reduce: Callable[[pa.Table], pa.Table]
+    """Receives the rows of one range. Rows of equal keys are in the same range."""
+
+    ranges: int = 1
+    spread: bool = False
+    """Whether keys are numbers, not hashes; then ranges are shares of their hashes."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.ranges <= MAX_RANGES:
+            raise ValueError(f"shuffle {self.name} has {self.ranges} ranges; allowed: 1 to {MAX_RANGES}")
+        if not 1 <= len(self.tasks) <= MAX_TASKS:
+            raise ValueError(
+                f"shuffle {self.name} has {len(self.tasks)} tasks; allowed: 1 to {MAX_TASKS}; group what they read"
+            )
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What one shuffle moved, in bytes of Arrow buffers."""
+
+    name: str
+    shuffled: int
+    """Bytes that the tasks handed to the ranges."""
+
+    written: int
+    """Bytes that the ranges gave back."""
+
+
+class Shards(Protocol):
+    """What an engine needs of `lineage.writing.writer.Writer`."""
+
+    folder: Path
+
+    def map_shards(
+        self, function: Callable[..., Mapping[str, Any]], tasks: Mapping[str, tuple[object, ...]], workers: int | None = None
+    ) -> Mapping[str, Mapping[str, Any]]:
+        """Run shards that survive a kill, and return their statistics by name."""
+        ...
+
+
+class TableEngine(Protocol):
+    """Runs shuffles."""
+
+    def shuffle(self, out: Shards, step: Shuffle) -> tuple[Part, ...]:
+        """Return the reduced ranges, in the order of the ranges.
+
+        Raises: IncompleteError or the engine's own error, naming the step, if a task fails for good.
+        """
+        ...
+
+    def table(self, part: Part) -> pa.Table:
+        """Return the rows of one part."""
+        ...
+
+
+def range_count(total_bytes: int, range_bytes: int | None = None) -> int:
+    """Return how many ranges keep each one near `RANGE_BYTES`; at most `MAX_RANGES`.
+
+    >>> range_count(10), range_count(33 << 20), range_count(1 << 50)
+    (1, 3, 1024)
+    """
+    return min(MAX_RANGES, max(1, -(-total_bytes // (range_bytes or RANGE_BYTES))))
+
+
+def grouped[T](items: Sequence[T], total_bytes: int) -> list[Sequence[T]]:
+    """Cut items, which give so many bytes together, into runs of neighbours: one task for each `RANGE_BYTES`.
+
+    A task costs milliseconds, so small inputs share one. There are at most `MAX_TASKS`.
+
+    >>> grouped([1, 2, 3, 4, 5], 20 << 20), grouped([1, 2], 1)
+    ([[1, 2], [3, 4, 5]], [[1, 2]])
+    """
+    count = min(len(items), MAX_TASKS, range_count(total_bytes))
+    return [items[len(items) * i // count : len(items) * (i + 1) // count] for i in range(count)]
+
+
+def split(step: Shuffle, arguments: Sequence[object]) -> list[pa.Table]:
+    """Return one task's rows by range; rows of a range keep their order."""
+    rows = step.read(*arguments)
+    if step.ranges == 1:
+        return [rows]
+    index = range_of(rows[step.key].to_numpy().view(np.uint64), step.ranges, spread=step.spread)
+    order = np.argsort(index, kind="stable")
+    bounds = np.searchsorted(index[order], np.arange(step.ranges + 1))
+    ordered = rows.take(pa.array(order))
+    return [ordered.slice(start, stop - start) for start, stop in pairwise(bounds.tolist())]
+
+
+def range_of(keys: np.ndarray, ranges: int, *, spread: bool) -> np.ndarray:
+    """Return uint16 [keys]: the range of each key."""
+    if spread:
+        keys = (keys ^ (keys >> np.uint64(31))) * np.uint64(0x9E3779B97F4A7C15)
+    return (((keys >> np.uint64(32)) * np.uint64(ranges)) >> np.uint64(32)).astype(np.uint16)
+
+
+def table_digest(table: pa.Table) -> str:
+    """Return a digest of the values of a table of fixed-width columns without nulls."""
+    digest = xxhash.xxh3_128()
+    for column in table.columns:
+        digest.update(np.ascontiguousarray(column.to_numpy()))
+    return digest.hexdigest()
+
+
+def saved(path: Path, tables: Sequence[pa.Table]) -> int:
+    """Write each table as one record batch of an Arrow file, and return the bytes of their buffers."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with pa.ipc.new_file(str(path), tables[0].schema, options=pa.ipc.IpcWriteOptions(use_threads=False)) as file:
+        for table in tables:
+            batches = table.combine_chunks().to_batches()
+            file.write_batch(batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema))
+    return sum(table.nbytes for table in tables)
