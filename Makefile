@@ -6,11 +6,11 @@ export PYTHONPATH := $(CURDIR)
 unexport PYTHONDONTWRITEBYTECODE
 PY := .venv/bin/python
 OF_EXTRAS := tests/datakit/test_datatrove_steps.py tests/datakit/test_datatrove_files.py \
-	tests/standards/test_croissant_itself.py \
+	tests/standards/test_croissant_itself.py tests/lineage/test_ray_tasks.py \
 	tests/datakit/test_fasttext_scorer.py tests/datakit/test_contamination_paraphrase.py tests/post_training/test_environments.py
 PACKAGES := lineage datakit trainer serving evals science recipes marin_assets resources sensors jobs partitions scenarios standards operations post_training
 
-.PHONY: help setup wheel extras libtpu ferry bison histories isoflop isoflop-rehearsal coverage moe moe-study post-train post-train-study swarm site ui test test-long cluster-test cluster-ferry chaos image-test purge-study fuzz check check-fast format lock clean
+.PHONY: help setup wheel extras libtpu ferry bison histories isoflop isoflop-rehearsal coverage moe moe-study post-train post-train-study swarm site ui test test-long cluster-test cluster-ferry chaos image-test purge-study fuzz check check-fast format lock scale-test clean
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -75,6 +75,9 @@ test-long: setup extras libtpu ## Run the slow tests, every property with 300 ex
 	@$(PY) -m pytest -n 2 -m '(slow or hypothesis) and not cluster' --hypothesis-profile long -o faulthandler_timeout=900
 	@.venv-extras/bin/python -m pytest -m 'not cluster' $(OF_EXTRAS)
 
+scale-test: extras ## Near-duplicates by one worker, by two, and by a real Ray cluster that loses a machine: digests, bytes (some minutes)
+	@RAY_agent_register_timeout_ms=300000 RAY_raylet_start_wait_time_s=300 .venv-extras/bin/python -m benchmarks.scale_test --mb $(or $(MB),40)
+
 cluster-test: setup ## Jobs, gangs and a run on a real Kubernetes API server; builds the control plane once (minutes; needs root and Debian's sources)
 	@[ -n "$$MARIN_KUBECONFIG" ] || bash tests/lab/build_kube.sh
 	@$(PY) -m pytest -n 0 -m cluster tests/lab/test_launches.py tests/lab/test_gangs.py tests/lab/test_line_in_pods.py \
@@ -122,7 +125,7 @@ lock: setup ## Resolve pyproject.toml again into requirements.lock, the image's 
 	@.venv/bin/uv export --quiet --format requirements-txt --no-header --no-annotate --no-emit-project \
 		--extra cluster --no-default-groups -o deploy/requirements.lock > /dev/null
 	@.venv/bin/uv export --quiet --format requirements-txt --no-header --no-annotate --no-emit-project \
-		--extra datatrove --extra paraphrase --extra standards --extra gym -o requirements-extras.lock > /dev/null
+		--extra datatrove --extra paraphrase --extra standards --extra gym --extra ray -o requirements-extras.lock > /dev/null
 	@sh tools/lock_accelerators.sh
 
 clean: ## Delete the environments and what tests keep between runs (.pytest_cache); artifacts under .marin stay

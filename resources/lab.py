@@ -18,6 +18,7 @@ from lineage.jobs.job import Launcher, Listener
 from lineage.shards.execution import ONE_WORKER, Execution
 from lineage.shards.run import ShardLimits
 from lineage.shards.worker_pool import WorkerPool
+from lineage.tables.ray_tasks import RayEngine
 from recipes.hardware import refuse_accelerators
 from resources.cluster import connect
 from resources.cluster_settings import ClusterSettings
@@ -90,6 +91,9 @@ class LabResource(dg.ConfigurableResource[Lab]):
     data_hardware: str = "cpu"
     """Hardware of each runner: one machine of `recipes/hardware.py`."""
 
+    ray: str = ""
+    """Address of a Ray cluster for the shuffles of data stages, `host:port` or `auto`; empty: this machine's workers."""
+
     @contextmanager
     def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[Lab]:
         """Yield the lab with one worker pool for everything that this process does in a run: one step, or all steps in one
@@ -116,7 +120,7 @@ class LabResource(dg.ConfigurableResource[Lab]):
             fan_out = FanOut(launcher, self.data_runners, (self.data_hardware,))
         return Lab.at(
             self.root,
-            execution=Execution(self.workers, limits, pool),
+            execution=Execution(self.workers, limits, pool, RayEngine(self.ray) if self.ray else None),
             launcher=launcher,
             fan_out=fan_out,
             scratch=self.scratch,
@@ -141,7 +145,7 @@ def _is_cancelled(context: dg.InitResourceContext) -> bool:
 
 def lab_from_environment(workers: int = 2) -> LabResource:
     """Return the lab of the environment variables `MARIN_ROOT`, `MARIN_WORKERS`, `MARIN_SCRATCH`, `MARIN_SHARD_MEMORY_MIB`,
-    `MARIN_CLUSTER` and `MARIN_DATA_RUNNERS`.
+    `MARIN_CLUSTER`, `MARIN_DATA_RUNNERS` and `MARIN_RAY`.
 
     Defaults: `.marin` in the repository, `workers`, jobs as child processes, shards of data stages in the step.
     """
@@ -152,4 +156,5 @@ def lab_from_environment(workers: int = 2) -> LabResource:
         shard_memory_mib=int(os.environ.get("MARIN_SHARD_MEMORY_MIB", "0")),
         cluster=os.environ.get("MARIN_CLUSTER", ""),
         data_runners=int(os.environ.get("MARIN_DATA_RUNNERS", "0")),
+        ray=os.environ.get("MARIN_RAY", ""),
     )
