@@ -89,12 +89,16 @@ def every_row(count: int) -> pl.DataFrame:
             version = f"{own:016x}{scores:016x}"
             where = f"runs/r{run}/checkpoint/{step}/{version}"
             evaluation = f"runs/r{run}/eval_result/{step}/{version}"
-            rows += [(own, where), (mixture, where), (stage_key("trainer.checkpoint", "1"), where)]
-            rows += [(scores, evaluation), (own, evaluation), (stage_key("evals.result", "1"), evaluation)]
+            rows += [(own, where), (mixture, where), *((key, where) for key in keys_of_stage("trainer.checkpoint"))]
+            rows += [(scores, evaluation), (own, evaluation), *((key, evaluation) for key in keys_of_stage("evals.result"))]
             if before is not None:
                 rows.append((before, where))
             before = own
     return pl.DataFrame(rows, schema=ROWS_SCHEMA, orient="row")
+
+
+def keys_of_stage(stage: str) -> tuple[int, int]:
+    return stage_key(stage), stage_key(stage, "1")
 
 
 def write_as_compacted(store: Store, rows: pl.DataFrame, artifacts: int) -> None:

@@ -20,9 +20,9 @@ def data_key(data: Bytes) -> int:
     return xxhash.xxh3_64_intdigest("\n".join(("data", *data)))
 
 
-def stage_key(stage: str, version: str) -> int:
-    """Return the key of everything that a version of a stage made."""
-    return xxhash.xxh3_64_intdigest("\n".join(("stage", stage, version)))
+def stage_key(stage: str, version: str | None = None) -> int:
+    """Return the key of everything that a version of a stage made, or any version."""
+    return xxhash.xxh3_64_intdigest("\n".join(("stage", stage) if version is None else ("stage", stage, version)))
 
 
 def input_name(ref: InputRef) -> str:
@@ -44,4 +44,4 @@ def keys_of(manifest: Manifest) -> list[int]:
     """Return every key under which an artifact is found, sorted."""
     spec = manifest.spec
     data = {data_key(each) for each in (own_bytes(manifest), *bytes_read(manifest))}
-    return sorted(data | {stage_key(spec.stage, spec.stage_version)})
+    return sorted(data | {stage_key(spec.stage), stage_key(spec.stage, spec.stage_version)})

@@ -45,11 +45,11 @@ def tables_below(store: Store, origins: Sequence[Artifact]) -> LineageTables:
     return tables_of([(address, manifest, "") for address, manifest in found.items()])
 
 
-def made_by(store: Store, stage: str, version: str) -> list[Artifact]:
-    """Return every artifact that a version of a stage made, in address order."""
+def made_by(store: Store, stage: str, version: str | None = None) -> list[Artifact]:
+    """Return every artifact that a version of a stage made, or any version, in address order."""
     candidates = Candidates(store, open_log(store))
     made = candidates.of([stage_key(stage, version)])
-    return [artifact for artifact in made if (artifact.spec.stage, artifact.spec.stage_version) == (stage, version)]
+    return [each for each in made if each.spec.stage == stage and version in (None, each.spec.stage_version)]
 
 
 @dataclass

@@ -1,7 +1,6 @@
-"""Lineage as two Parquet tables: `artifacts` with a row for each manifest, and `edges` with a row for each input.
+"""Lineage as two tables: `artifacts` with a row for each manifest, and `edges` with a row for each input.
 
     tables = lineage_tables(store)                    # reads only manifests that are new or changed since the last time
-    duckdb: select * from '<root>/.lineage/edges.parquet' where parent_name = 'datakit/normalized[kjv]'
 
 Manifests are authoritative. The tables are a cache, updated by queries (docs/design/lineage_edges.md says why not at the
 commit). One listing shows which manifests are new, changed or gone; others are not opened again. `lineage.graph.check_tables`
@@ -21,21 +20,17 @@ from multiprocessing import get_context
 from typing import Any
 
 import polars as pl
-import pyarrow.parquet as pq
 
 from lineage.artifact.manifest import MANIFEST_NAME, Manifest, from_json
 from lineage.artifact.store import Artifact, Store
+from lineage.graph.table_file import packed, unpacked
 from lineage.progress import track
-from lineage.storage.digests import identity_digest
 
 log = logging.getLogger(__name__)
 
 FOLDER = ".lineage"
 """Below the store's root; a key part cannot start with a dot, so no artifact lies there."""
-ARTIFACTS_FILE = f"{FOLDER}/artifacts.parquet"
-EDGES_FILE = f"{FOLDER}/edges.parquet"
-SNAPSHOT = b"marin.snapshot"
-"""Parquet metadata: the snapshot that both files were written from. Files of two snapshots are not used together."""
+TABLES_FILE = f"{FOLDER}/tables.jsonl.gz"
 CHUNK = 4_096
 """Number of manifests that one process reads at a time; fewer are read in this process."""
 
@@ -70,6 +65,7 @@ EDGES_SCHEMA = {
     "parent_name": pl.String,
 }
 """`child` and `parent` are addresses; (child, input) is the key."""
+SCHEMAS = {"artifacts": ARTIFACTS_SCHEMA, "edges": EDGES_SCHEMA}
 
 
 @dataclass(frozen=True)
@@ -104,31 +100,25 @@ def lineage_tables(store: Store, *, save: bool = True) -> LineageTables:
 
 
 def read_tables(store: Store) -> LineageTables | None:
-    """Return the saved tables, or None if there are none or if the two files come from two writers."""
-    files = [store.storage.read_bytes(name) for name in (ARTIFACTS_FILE, EDGES_FILE)]
-    if files[0] is None or files[1] is None:
+    """Return the saved tables, or None if there are none or if their file is damaged, which a warning says."""
+    data = store.storage.read_bytes(TABLES_FILE)
+    if data is None:
         return None
-    snapshots = {(pq.read_schema(io.BytesIO(data)).metadata or {}).get(SNAPSHOT) for data in files if data is not None}
-    if len(snapshots) != 1:
-        log.warning("the lineage tables of %s come from two writers; they are made again from the manifests", store.root)
+    try:
+        return LineageTables(**unpacked(data, SCHEMAS, store.storage.uri(TABLES_FILE)))
+    except ValueError as error:
+        log.warning("%s; the tables are made again from the manifests", error)
         return None
-    return LineageTables(pl.read_parquet(io.BytesIO(files[0])), pl.read_parquet(io.BytesIO(files[1])))
 
 
 def save_tables(store: Store, tables: LineageTables) -> None:
-    """Write both files, each whole."""
-    snapshot = identity_digest([tables.artifacts["address"].to_list(), tables.artifacts["stamp"].to_list()])
-    for name, table in ((ARTIFACTS_FILE, tables.artifacts), (EDGES_FILE, tables.edges)):
-        arrow = table.to_arrow()
-        sink = io.BytesIO()
-        pq.write_table(arrow.replace_schema_metadata({SNAPSHOT: snapshot.encode()}), sink, compression="zstd")
-        store.storage.replace(name, sink.getvalue())
+    """Write the file of both tables."""
+    store.storage.replace(TABLES_FILE, packed({"artifacts": tables.artifacts, "edges": tables.edges}))
 
 
 def rebuild_tables(store: Store) -> LineageTables:
     """Make the tables again from manifests, without the saved ones."""
-    for name in (ARTIFACTS_FILE, EDGES_FILE):
-        store.storage.delete(name)
+    store.storage.delete(TABLES_FILE)
     return lineage_tables(store)
 
 

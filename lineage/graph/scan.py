@@ -27,7 +27,8 @@ log = logging.getLogger(__name__)
 
 MARKER = ".lineage/log.json"
 """Says that the log holds every manifest that was there when it was made; commits since have added their own."""
-FORMAT = 1
+FORMAT = 2
+"""A log of format 1 has no rows for a stage of any version. The next question makes it again."""
 BATCH = 1 << 16
 """Manifests whose rows are held in memory at once."""
 
@@ -68,7 +69,7 @@ def make_log(store: Store) -> CommitLog:
             rows = rows if is_refused else rows.clear()
     if is_refused or not _written(store, rows):
         return CommitLog(store.storage, besides=rows)
-    store.storage.replace(MARKER, _marker().encode())
+    store.storage.replace(MARKER, _marker(FORMAT).encode())
     log.info("commit log of %s: made from %d manifests", store.root, len(stamps))
     return CommitLog(store.storage)
 
@@ -101,7 +102,8 @@ def unlogged(store: Store, manifests: Mapping[str, Manifest]) -> list[str]:
 def rows_of_tables(tables: LineageTables) -> pl.DataFrame:
     """Return the rows (ROWS_SCHEMA) of every artifact in some tables, as `keys_of` gives them for each manifest."""
     own = [(data_key((n, d)), a) for a, n, d in tables.artifacts.select("address", "name", "data_version").iter_rows()]
-    by = [(stage_key(s, v), a) for a, s, v in tables.artifacts.select("address", "stage", "stage_version").iter_rows()]
+    stages = list(tables.artifacts.select("address", "stage", "stage_version").iter_rows())
+    by = [(key, a) for a, stage, version in stages for key in (stage_key(stage), stage_key(stage, version))]
     edges = tables.edges.select("child", "parent_name", "parent_data_version").iter_rows()
     read = [(data_key((n, d)), a) for a, n, d in edges]
     return pl.DataFrame([*own, *by, *read], schema=ROWS_SCHEMA, orient="row")
@@ -110,9 +112,9 @@ def rows_of_tables(tables: LineageTables) -> pl.DataFrame:
 def _is_made(store: Store) -> bool:
     """Raises: DamagedLogError for a marker that says something else."""
     text = store.storage.read_text(MARKER)
-    if text is not None and text != _marker():
-        raise DamagedLogError(store.storage.uri(MARKER), f"it holds {text[:80]!r}; this checkout reads {_marker()!r}")
-    return text is not None
+    if text is not None and text not in (_marker(1), _marker(FORMAT)):
+        raise DamagedLogError(store.storage.uri(MARKER), f"it holds {text[:80]!r}; this checkout reads {_marker(FORMAT)!r}")
+    return text == _marker(FORMAT)
 
 
 def _whole_files(store: Store, folder: str) -> list[str]:
@@ -120,8 +122,8 @@ def _whole_files(store: Store, folder: str) -> list[str]:
     return [name for name in store.storage.sizes(folder) if not name.startswith(".")]
 
 
-def _marker() -> str:
-    return json.dumps({"format": FORMAT}) + "\n"
+def _marker(number: int) -> str:
+    return json.dumps({"format": number}) + "\n"
 
 
 def _readable_entries(store: Store, names: list[str]) -> pl.DataFrame:

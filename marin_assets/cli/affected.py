@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import logging
 from collections.abc import Iterable
 from typing import Annotated, Any
 
@@ -22,6 +23,8 @@ from lineage.graph.edges import LineageTables, lineage_tables
 from marin_assets.cli.console import print_table
 from marin_assets.cli.options import ARTIFACT, AS_JSON, ROOT
 from marin_assets.cli.show_lineage import stores_of
+
+log = logging.getLogger(__name__)
 
 LISTED_STEPS = 12
 CHECKPOINT_STAGE = "trainer.checkpoint"
@@ -77,8 +80,9 @@ def _reached(root: str | None, stage: str | None, version: str | None, artifact:
         changed = locate(stores, artifact)
         return [(changed.store, affected_by(tables_below(changed.store, [changed]), [changed.spec.address]))]
     assert stage is not None  # the command line gives one of the two
-    if version is not None and (found := [(store, made) for store in stores if (made := made_by(store, stage, version))]):
+    if found := [(store, made) for store in stores if (made := made_by(store, stage, version))]:
         return [(store, affected_by(tables_below(store, made), [each.spec.address for each in made])) for store, made in found]
+    log.warning("no commit log knows an artifact of %s; every manifest is asked", stage)
     tables = [(store, lineage_tables(store)) for store in stores]
     holding = [(store, held) for store, held in tables if _holds(held, stage, version)]
     if not holding:  # the store with the most artifacts lists them in its error

@@ -12,9 +12,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from lineage.artifact.locate import locate
+from lineage.artifact.manifest import MANIFEST_NAME
 from lineage.artifact.store import Artifact, Store
 from lineage.config import to_jsonable
-from lineage.graph.edges import lineage_tables
+from lineage.graph.edges import LineageTables, lineage_tables, read_manifests
+from lineage.names import check_relative
 from lineage.trust.gate import inspect
 from marin_assets.cli.console import print_json, print_table
 from marin_assets.cli.options import ARTIFACT, AS_JSON, ROOT
@@ -108,10 +110,24 @@ def artifact_rows(stores: Sequence[Store], prefix: str) -> list[dict[str, Any]]:
     columns = ("name", "step", "created", "num_bytes", "wall_seconds", "stage", "address")
     rows: list[dict[str, Any]] = []
     for store in stores:
-        table = lineage_tables(store).artifacts.filter(pl.col("name").str.starts_with(prefix)).select(columns)
+        table = _below(store, prefix).artifacts.filter(pl.col("name").str.starts_with(prefix)).select(columns)
         newest = pl.col("created").rank("ordinal", descending=True).over("name", "step") == 1
         rows += [{**row, "root": store.root} for row in table.with_columns(is_newest=newest).iter_rows(named=True)]
     return sorted(rows, key=lambda row: row["created"], reverse=True)
+
+
+def _below(store: Store, prefix: str) -> LineageTables:
+    """Return the tables of all artifacts whose names may start with a prefix.
+
+    A prefix with a folder of the key is answered by a listing of that folder. Any other one takes a listing of the whole root:
+    the commit log does not know what was deleted.
+    """
+    key, bracket, _ = prefix.partition("[")
+    folder = key if bracket else key.rpartition("/")[0]
+    if not folder:
+        return lineage_tables(store)
+    places = store.storage.find(check_relative(folder, "the folder of a prefix"), MANIFEST_NAME)
+    return read_manifests(store, {place.rpartition("/")[0]: "" for place in places})
 
 
 def _roots(stores: Sequence[Store]) -> str:

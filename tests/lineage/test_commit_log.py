@@ -77,7 +77,8 @@ def test_children_and_stages_are_those_of_every_manifest(parents: list[list[int]
             assert [child.spec.address for child in children_of(artifact)] == sorted(children)
             assert below(store, artifact) == {made[i].spec.address for i in reached(parents, number, "down")}
         assert {a.spec.address for a in made_by(store, "tests.node", "1")} == {a.spec.address for a in made}
-        assert made_by(store, "tests.node", "2") == []
+        assert made_by(store, "tests.node") == made_by(store, "tests.node", "1")
+        assert made_by(store, "tests.node", "2") == made_by(store, "tests.nod") == []
 
 
 # --- kills ---------------------------------------------------------------------------------------------------------------
@@ -246,6 +247,19 @@ def test_a_rebuild_forgets_what_is_gone(tmp_path: Path) -> None:
     assert [each.spec.address for each in made_by(store, "tests.node", "1")] == sorted(
         [parent.spec.address, other.spec.address]
     )
+
+
+def test_a_log_of_the_first_format_is_made_again(tmp_path: Path) -> None:
+    """It has no rows for a stage of any version."""
+    store = Store(str(tmp_path))
+    made = [write(store, number, []) for number in range(2)]
+    make_log(store)
+    store.storage.delete(SEGMENTS)
+    store.storage.delete(ENTRIES)
+    store.storage.replace(".lineage/log.json", b'{"format": 1}\n')
+    assert [a.spec.address for a in made_by(store, "tests.node")] == sorted(a.spec.address for a in made)
+    assert store.storage.read_text(".lineage/log.json") == '{"format": 2}\n'
+    assert check_lineage(store) == []
 
 
 def test_forged_rows_add_nothing(tmp_path: Path) -> None:

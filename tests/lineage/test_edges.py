@@ -1,6 +1,7 @@
 """Lineage tables equal the manifests on any storage; every false entry is named."""
 
 import errno
+import gzip
 import json
 import os
 from pathlib import Path
@@ -17,7 +18,16 @@ from lineage.artifact.manifest import MANIFEST_NAME
 from lineage.artifact.spec import ArtifactSpec
 from lineage.artifact.store import Store
 from lineage.graph.check_tables import check_lineage
-from lineage.graph.edges import EDGES_FILE, LineageTables, lineage_tables, read_tables, rebuild_tables, save_tables
+from lineage.graph.edges import (
+    ARTIFACTS_SCHEMA,
+    EDGES_SCHEMA,
+    TABLES_FILE,
+    LineageTables,
+    lineage_tables,
+    read_tables,
+    rebuild_tables,
+    save_tables,
+)
 from lineage.graph.walk import LineageGraph
 from lineage.storage.local import LocalFiles
 from lineage.writing.write import writing
@@ -91,15 +101,6 @@ def test_walks_are_those_of_following_every_pair(
         assert set(parents[node]) <= set(ordered[:position])
 
 
-def test_polars_reads_the_edges_from_the_bucket_alone(tmp_path: Path) -> None:
-    store = Store(str(tmp_path))
-    made = write_dag(store, [[], [0], [0, 1]])
-    lineage_tables(store)
-    edges = pl.read_parquet(tmp_path / EDGES_FILE)
-    children = edges.filter(pl.col("parent_name") == "tests/n0")["child_name"].unique().sort().to_list()
-    assert children == [made[1].name, made[2].name]
-
-
 def test_a_manifest_is_opened_once(tmp_path: Path) -> None:
     """The second query trusts its listing: what it did not open again it cannot have read."""
     store = Store(str(tmp_path))
@@ -123,17 +124,59 @@ def test_many_processes_read_what_one_reads(tmp_path: Path, monkeypatch: pytest.
     assert_frame_equal(together.edges, alone.edges)
 
 
-def test_files_of_two_writers_are_not_used_together(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_any_changed_byte_of_the_file_is_named_and_the_tables_are_made_again(tmp_path: Path) -> None:
+    """A forged Parquet footer ended the process in pyarrow (2026-11-25), so no such file is read."""
     store = Store(str(tmp_path))
-    made = write_dag(store, [[], [0]])
+    write_dag(store, [[], [0], [0, 1]])
+    whole = lineage_tables(store)
+    path = tmp_path / TABLES_FILE
+    data = path.read_bytes()
+    for at in range(10, len(data)):  # the header's time and system change nothing
+        path.write_bytes(data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :])
+        assert read_tables(store) is None, f"byte {at}"
+    for end in range(len(data)):
+        path.write_bytes(data[:end])
+        assert read_tables(store) is None, f"cut after {end} bytes"
+    assert_frame_equal(lineage_tables(store).artifacts, whole.artifacts)
+    assert_frame_equal(lineage_tables(store).edges, whole.edges)
+
+
+def forged(table: object = "edges", **columns: object) -> bytes:
+    sound = {name: ["x"] for name in EDGES_SCHEMA}
+    return gzip.compress(json.dumps({"table": table, "columns": sound | columns}).encode() + b"\n")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"PAR1" * 9,
+        gzip.compress(b"x\n"),
+        gzip.compress(b"[1]\n"),
+        gzip.compress(b"[" * 200_000 + b"\n"),
+        gzip.compress(b'{"table": "edges", "columns": []}\n'),
+        gzip.compress(b" " * (64 << 20) + b"\n"),
+        gzip.compress(b"{}" + b" " * (1 << 20) + b"\n"),
+        forged("other"),
+        forged([]),
+        forged(child=[]),
+        forged(child="x"),
+        forged(child=[1]),
+        forged(child=[None]),
+        forged(child=[["x"]]),
+        forged(child=["\ud800"]),
+        forged(child={"x": 1}),
+        forged("artifacts", **{name: [2**64] for name in ARTIFACTS_SCHEMA}),
+        forged("artifacts", **{name: ["1"] for name in ARTIFACTS_SCHEMA}),
+    ],
+)
+def test_a_forged_file_of_tables_is_named(tmp_path: Path, data: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    store = Store(str(tmp_path))
+    write_dag(store, [[], [0]])
     lineage_tables(store)
-    old = (tmp_path / EDGES_FILE).read_bytes()
-    write(store, 2, made)
-    lineage_tables(store)
-    (tmp_path / EDGES_FILE).write_bytes(old)
-    assert read_tables(store) is None
-    assert "two writers" in caplog.text
+    (tmp_path / TABLES_FILE).write_bytes(data)
     assert rows(lineage_tables(store)) == slow_tables(store)
+    assert f"{tmp_path / TABLES_FILE} is no file of lineage tables" in caplog.text
 
 
 # --- the consistency check ---------------------------------------------------------------------------------------------

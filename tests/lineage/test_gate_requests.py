@@ -10,11 +10,12 @@ from gcs_server import GcsServer
 
 from lineage.artifact.spec import ArtifactSpec, InputRef
 from lineage.artifact.store import Artifact, Store
-from lineage.graph.below import children_of
+from lineage.graph.below import children_of, made_by
 from lineage.storage.gs import BucketFiles
 from lineage.trust.gate import inspect
 from lineage.trust.verdicts import quarantine
 from lineage.writing.write import writing
+from marin_assets.cli.listing import artifact_rows
 
 SOURCES = 12
 
@@ -113,6 +114,12 @@ def test_children_are_found_without_a_listing_of_the_root(gcs: GcsServer, made: 
     commits = 1 + 2 * SOURCES
     assert gcs.counts["list"] == 2, "entries and segments"
     assert gcs.counts["read"] == 1 + commits + 1 + 2, "marker, entries, the end of the segment, parent and child"
+    gcs.counts.clear()
+    assert len(made_by(mixture.store, "tests.stage")) == commits
+    assert gcs.counts["list"] == 2, "a stage of any version is in the log too"
+    gcs.counts.clear()
+    assert {row["name"] for row in artifact_rows([mixture.store], "tests/raw[s1")} == {f"tests/raw[s{i}]" for i in (1, 10, 11)}
+    assert dict(gcs.counts) == {"list": 1, "read": SOURCES, "any": 1 + SOURCES}, "of this key alone"
 
 
 def test_ancestors_are_read_level_by_level(gcs: GcsServer, made: tuple[Artifact, list[Artifact]], monkeypatch) -> None:
