@@ -9,8 +9,9 @@ from typing import Any
 from lineage.artifact.manifest import MANIFEST_NAME, Manifest, UnsoundManifestError, sound_manifest
 from lineage.artifact.spec import InputRef
 from lineage.names import check_relative
-from lineage.signing.bundle import ATTESTATION, LOG_FILE, MANIFESTS, digests_of
+from lineage.signing.bundle import ATTESTATION, KEYLESS, LOG_FILE, MANIFESTS, digests_of
 from lineage.signing.envelope import Envelope, EnvelopeError, read_envelope
+from lineage.signing.keyless import Identity
 from lineage.signing.keys import PublicKey
 from lineage.signing.log import Entry
 from lineage.signing.merkle import includes
@@ -33,7 +34,10 @@ class Walked:
 
 @dataclass(frozen=True)
 class Attested:
-    """What an exported folder says of itself, and everything that is wrong with it. `publishers`: ids of the known keys."""
+    """What an exported folder says of itself, and everything that is wrong with it.
+
+    `publishers`: ids of the known keys, and names of those who signed without a key.
+    """
 
     artifact: str
     publishers: tuple[str, ...]
@@ -47,21 +51,23 @@ class Attested:
         return not self.findings
 
 
-def verify_attested(folder: Path, publishers: Sequence[PublicKey]) -> Attested:
+def verify_attested(folder: Path, publishers: Sequence[PublicKey], identities: Sequence[Identity] = ()) -> Attested:
     """Check a folder: the publisher's signature, every byte, every manifest up to the sources, the log's proofs.
 
-    One of `publishers` must have signed. What is wrong is a finding; an attestation of another kind ends the check, with
-    findings. Without a publisher's signature the makers' keys and all else in the folder are only claims, and a finding
-    says so. Raises: EnvelopeError if there is no attestation to read.
+    One of `publishers` must have signed, or one of `identities` without a key. What is wrong is a finding; an attestation of
+    another kind ends the check, with findings. Without a publisher's signature the makers' keys and all else in the folder
+    are only claims, and a finding says so. Raises: EnvelopeError if there is no attestation to read.
     """
     path = folder / ATTESTATION
     if not path.is_file():
         raise EnvelopeError(f"{folder} has no {ATTESTATION}; it was not exported by `./marin export`, or the file was removed")
     envelope = read_envelope(path.read_text(errors="replace"), ATTESTATION)
     record = read_statement(envelope, ATTESTATION)
-    known = tuple(sorted(envelope.signers(publishers)))
     claimed = tuple(each.key_id for each in envelope.signatures)
-    findings = [] if known else [f"no key that you named has signed {ATTESTATION}; it claims {', '.join(claimed) or 'none'}"]
+    keyless, refused = _keyless(folder, path.read_bytes(), identities)
+    known = (*sorted(envelope.signers(publishers)), *keyless)
+    unknown = f"no key that you named has signed {ATTESTATION}; it claims {', '.join(claimed) or 'none'}"
+    findings = [] if known else [unknown, *refused]
     if (kind := record.get("predicateType")) != PUBLISHED:
         return Attested("", known, claimed, (), (*findings, f"{ATTESTATION} is {kind}, not {PUBLISHED}"))
     try:
@@ -76,10 +82,22 @@ def verify_attested(folder: Path, publishers: Sequence[PublicKey]) -> Attested:
     except ValueError as error:
         findings.append(str(error))
     findings += _exported_differences(folder, address, {each["name"] for each in record["subject"]})
-    proofs = _Proofs.read(folder, publishers)
+    proofs = _Proofs.read(folder, publishers, is_attested=bool(keyless))
     findings += proofs.findings
     walked, more = _walk(folder, address, version, makers, unsigned, proofs)
     return Attested(name, known, claimed, tuple(walked), (*findings, *more))
+
+
+def _keyless(folder: Path, data: bytes, identities: Sequence[Identity]) -> tuple[list[str], list[str]]:
+    """Return the names of the identities that have signed the attestation without a key, and why the others have not."""
+    if not identities:
+        return [], []
+    path = folder / KEYLESS
+    if not path.is_file():
+        return [], [f"there is no {KEYLESS}, so nobody has signed without a key"]
+    text = path.read_text(errors="replace")
+    problems = {each.name: each.problem(data, text, KEYLESS) for each in identities}
+    return [name for name, why in problems.items() if why is None], [why for why in problems.values() if why is not None]
 
 
 def _differences(folder: Path, record: Mapping[str, Any]) -> list[str]:
@@ -177,8 +195,11 @@ class _Proofs:
     findings: tuple[str, ...] = ()
 
     @staticmethod
-    def read(folder: Path, publishers: Sequence[PublicKey]) -> "_Proofs":
-        """Read `log.json`; a folder of a lab that keeps no log has none."""
+    def read(folder: Path, publishers: Sequence[PublicKey], *, is_attested: bool) -> "_Proofs":
+        """Read `log.json`; a folder of a lab that keeps no log has none.
+
+        `is_attested`: whether a publisher without a key vouches for every file, and so for the head in this one.
+        """
         path = folder / LOG_FILE
         if not path.is_file():
             return _Proofs(0, b"", {})
@@ -190,7 +211,7 @@ class _Proofs:
             proofs = dict(content["proofs"])
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             return _Proofs(0, b"", {}, (f"{LOG_FILE} cannot be read: {error}",))
-        if record["predicateType"] != TREE_HEAD or not envelope.signers(publishers):
+        if record["predicateType"] != TREE_HEAD or not (is_attested or envelope.signers(publishers)):
             return _Proofs(0, b"", {}, (f"the head in {LOG_FILE} is signed by no key that you named",))
         return _Proofs(size, root, proofs)
 

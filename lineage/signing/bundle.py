@@ -18,6 +18,7 @@ from typing import Any
 from lineage.artifact.manifest import MANIFEST_NAME, Manifest
 from lineage.artifact.store import Artifact
 from lineage.signing.envelope import read_envelope
+from lineage.signing.keyless import SUFFIX
 from lineage.signing.keys import Signer
 from lineage.signing.log import LogView, head_statement
 from lineage.signing.merkle import inclusion_proof
@@ -28,6 +29,8 @@ from lineage.storage.digests import file_sha256
 
 PROVENANCE_FOLDER = "provenance"
 ATTESTATION = f"{PROVENANCE_FOLDER}/attestation.json"
+KEYLESS = f"{ATTESTATION}{SUFFIX}"
+"""The bundle of a keyless signature over the attestation, where the publisher made one."""
 LOG_FILE = f"{PROVENANCE_FOLDER}/log.json"
 MANIFESTS = f"{PROVENANCE_FOLDER}/manifests"
 
@@ -90,7 +93,10 @@ def attest(folder: Path, artifact: Artifact, signer: Signer, policy: Policy, uns
 
 
 def digests_of(folder: Path) -> dict[str, str]:
-    """Return the sha256 of every file of a folder but its attestation, by path. Raises: ValueError for a link."""
+    """Return the sha256 of every file of a folder but its attestation and the signature of that, by path.
+
+    Raises: ValueError for a link.
+    """
     entries = {}
     for at, folders, files in os.walk(folder):
         for name in (*folders, *files):
@@ -100,7 +106,7 @@ def digests_of(folder: Path) -> dict[str, str]:
         for name in files:
             path = Path(at, name)
             relative = path.relative_to(folder).as_posix()
-            if relative != ATTESTATION:
+            if relative not in (ATTESTATION, KEYLESS):
                 entries[relative] = file_sha256(path)
     return entries
 

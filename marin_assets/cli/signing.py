@@ -16,6 +16,7 @@ from lineage.artifact.store import Artifact
 from lineage.signing.attested import verify_attested
 from lineage.signing.bundle import attest, write_log, write_manifests
 from lineage.signing.judge import judge_of
+from lineage.signing.keyless import Identity
 from lineage.signing.keys import PublicKey, Signer, signer_from
 from lineage.signing.log import LogView, append, log_of
 from lineage.signing.policy import Policy, policy_from
@@ -140,15 +141,16 @@ def _only_listed(artifact: Artifact):
     return ignored
 
 
-def print_attested(folder: str, keys: list[str], *, as_json: bool, console: Console) -> bool:
+def print_attested(folder: str, keys: list[str], identities: list[str], *, as_json: bool, console: Console) -> bool:
     """Verify an exported folder and print what it was made from. Returns whether all of it holds.
 
-    Without keys, the policy's publishers count.
+    Without keys, the policy's publishers count. `identities`: NAME=ISSUER of publishers who signed keyless.
+    Raises: ValueError for an identity of another form.
     """
     named = [PublicKey.from_pem(Path(path).read_text()) for path in keys]
     policy = policy_from(os.environ)
     publishers = named or [key.public for key in policy.keys if "publish" in key.may]
-    attested = verify_attested(Path(folder), publishers)
+    attested = verify_attested(Path(folder), publishers, list(map(_identity, identities)))
     if as_json:
         print(json.dumps({"holds": attested.holds, **asdict(attested)}, indent=1, ensure_ascii=False))
         return attested.holds
@@ -161,6 +163,13 @@ def print_attested(folder: str, keys: list[str], *, as_json: bool, console: Cons
     if attested.holds:
         console.print(escape(f"{attested.artifact} is as {', '.join(attested.publishers)} published it"), soft_wrap=True)
     return attested.holds
+
+
+def _identity(text: str) -> Identity:
+    name, _, issuer = text.partition("=")
+    if not (name and issuer):
+        raise ValueError(f"--identity is {text!r}; give NAME=ISSUER, e.g. ada@x.org=https://github.com/login/oauth")
+    return Identity(name, issuer)
 
 
 def send_events(text: str, root: str | None, console: Console) -> bool:

@@ -51,6 +51,10 @@ def verify(
         str | None, typer.Option(help="An exported folder instead: check its signatures, every byte, and all it was made from.")
     ] = None,
     key: Annotated[list[str] | None, typer.Option(help="With --attested: PEM file of a publisher's public key.")] = None,
+    identity: Annotated[
+        list[str] | None,
+        typer.Option(help="With --attested: NAME=ISSUER of a publisher who signed keyless (Sigstore): ada@x.org=https://..."),
+    ] = None,
     as_json: Annotated[bool, AS_JSON] = False,
     root: Annotated[str | None, ROOT] = None,
 ) -> None:
@@ -63,7 +67,7 @@ def verify(
 
         if artifact is not None or all_drifted:
             raise typer.BadParameter("--attested names a folder; give no artifact with it")
-        exit_by(signing.print_attested(attested, key or [], as_json=as_json, console=Console()))
+        exit_by(signing.print_attested(attested, key or [], identity or [], as_json=as_json, console=Console()))
         return
     if (artifact is not None) == all_drifted:
         raise typer.BadParameter("name an artifact, or give --all-drifted")

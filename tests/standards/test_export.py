@@ -20,13 +20,15 @@ from securesystemslib.signer import SSlibKey
 from typer.testing import CliRunner
 
 from lineage.signing.attested import Attested, verify_attested
-from lineage.signing.bundle import ATTESTATION, LOG_FILE, MANIFESTS
+from lineage.signing.bundle import ATTESTATION, KEYLESS, LOG_FILE, MANIFESTS
 from lineage.signing.envelope import EnvelopeError
+from lineage.signing.keyless import Identity
 from lineage.signing.keys import KEY_FOLDER, LocalKey, local_key
 from lineage.signing.policy import POLICY
 from marin_assets.cli import signing
 from marin_assets.cli.app import app
 
+RECORDED = Path(__file__).with_name("recorded")
 EVE = LocalKey(b"e" * 32)
 
 
@@ -158,6 +160,18 @@ def test_a_changed_folder_does_not_hold(world: Exported, folder: Path, what: str
     except EnvelopeError:
         return
     assert not attested.holds, attested
+
+
+def test_a_keyless_signature_of_something_else_is_a_finding(world: Exported, folder: Path) -> None:
+    """The bundle is real, of Sigstore's test instance, and signs another file. Without a bundle a finding says that too."""
+    pytest.importorskip("sigstore")
+    signer = Identity("william@yossarian.net", "https://github.com/login/oauth", is_staging=True)
+    attested = verify_attested(folder, [], [signer])
+    assert f"there is no {KEYLESS}" in attested.findings[1]
+    shutil.copy(RECORDED / "signed.txt.sigstore.json", folder / KEYLESS)
+    attested = verify_attested(folder, [], [signer])
+    assert f"{KEYLESS} is no signature of william@yossarian.net" in attested.findings[1] and not attested.publishers
+    assert verified(world, folder).holds, "for the publisher's key it is no file of the folder"
 
 
 def test_a_folder_without_attestation_says_so(world: Exported, folder: Path) -> None:

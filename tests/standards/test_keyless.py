@@ -1,0 +1,69 @@
+"""Sigstore's keyless signatures, on a bundle that others recorded; nothing is asked of a network."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lineage.signing.keyless import MAX_BYTES, Identity
+
+pytest.importorskip("sigstore", reason="needs PyPI's sigstore")
+RECORDED = Path(__file__).with_name("recorded")
+SIGNED, BUNDLE = (RECORDED / "signed.txt").read_bytes(), (RECORDED / "signed.txt.sigstore.json").read_text()
+SIGNER = Identity("william@yossarian.net", "https://github.com/login/oauth", is_staging=True)
+
+
+def test_a_recorded_signature_is_its_signers() -> None:
+    assert SIGNER.problem(SIGNED, BUNDLE, "b") is None
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        (replace(SIGNER, name="eve@yossarian.net"), "Certificate's SANs do not match"),
+        (replace(SIGNER, issuer="https://accounts.google.com"), "Certificate's OIDCIssuer does not match"),
+        (replace(SIGNER, is_staging=False), "b is no signature of"),
+    ],
+)
+def test_another_name_provider_or_instance_is_refused(other: Identity, why: str) -> None:
+    assert why in str(other.problem(SIGNED, BUNDLE, "b"))
+
+
+def test_any_changed_byte_of_what_was_signed_is_refused() -> None:
+    for at in range(len(SIGNED)):
+        changed = SIGNED[:at] + bytes([SIGNED[at] ^ 1]) + SIGNED[at + 1 :]
+        assert "b is no signature of" in str(SIGNER.problem(changed, BUNDLE, "b"))
+
+
+def _entry(record: dict) -> dict:
+    return record["verificationMaterial"]["tlogEntries"][0]
+
+
+EDITS: dict[str, Callable[[dict], object]] = {
+    "signature": lambda r: r["messageSignature"].update(signature=r["messageSignature"]["signature"].replace("MEUC", "MEUD")),
+    "digest": lambda r: r["messageSignature"]["messageDigest"].update(digest="A" * 43 + "="),
+    "certificate": lambda r: r["verificationMaterial"]["certificate"].update(rawBytes="AAAA"),
+    "no log entry": lambda r: r["verificationMaterial"].update(tlogEntries=[]),
+    "no proof of the log": lambda r: _entry(r).pop("inclusionProof"),
+    "root of the log": lambda r: _entry(r)["inclusionProof"].update(rootHash="A" * 43 + "="),
+    "path in the log": lambda r: _entry(r)["inclusionProof"]["hashes"].reverse(),
+    "place in the log": lambda r: _entry(r)["inclusionProof"].update(logIndex="25901136"),
+    "head of the log": lambda r: _entry(r)["inclusionProof"]["checkpoint"].update(envelope="x"),
+    "body of the entry": lambda r: _entry(r).update(canonicalizedBody="e30="),
+    "time of the entry": lambda r: _entry(r).update(integratedTime="1812085549"),
+    "promise of the log": lambda r: _entry(r)["inclusionPromise"].update(signedEntryTimestamp="AAAA"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", EDITS)
+def test_an_edited_bundle_is_refused(what: str) -> None:
+    record = json.loads(BUNDLE)
+    EDITS[what](record)
+    assert str(SIGNER.problem(SIGNED, json.dumps(record), "the bundle")).startswith("the bundle ")
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "x", "[" * 100_000, "\ud800", BUNDLE[:-30], " " * (MAX_BYTES + 1)])
+def test_what_is_no_bundle_is_named(text: str) -> None:
+    assert str(SIGNER.problem(SIGNED, text, "the bundle")).startswith("the bundle ")
