@@ -67,6 +67,7 @@ _VIEWS: Mapping[str, View] = MappingProxyType(
         "lineage.mixture": View("tokens", frozenset({"json"})),
         "lineage.chosen_mixture": View("tokens", frozenset({"json"})),
         "environments": View("sources", frozenset({"parquet"})),
+        "synthetic": View("sources", frozenset({"parquet"})),
         "post_training.prompt_texts": View("contamination", frozenset({"parquet"})),
         "evals.suite": View("evaluation", frozenset({"parquet"})),
         "evals.policy": View("evaluation", frozenset({"json"})),

@@ -29,6 +29,7 @@ from marin_assets.scouts import SCOUTS, scout_asset, scouts_asset
 from marin_assets.site import site_asset
 from marin_assets.swarms import swarm_templates
 from marin_assets.sweeps import sweep_asset, sweep_data, sweep_templates
+from marin_assets.synthetic import synthetic_templates
 from marin_assets.table import AssetTable
 from marin_assets.telemetry import traces_asset
 from marin_assets.transparency import transparency_log_asset
@@ -44,6 +45,7 @@ from recipes.models import PublishedModel
 from recipes.records.reward_run import RewardRun
 from recipes.records.run import Run
 from recipes.records.sweep import Sweep
+from recipes.records.synthetic import SyntheticSet
 from recipes.runs import policy
 from recipes.swarms import Swarm
 from resources.executor import one_here_many_apart
@@ -79,6 +81,7 @@ def tabled(declared: Declarations) -> tuple[AssetTable, Declarations]:
     swarms = kept(declared.swarms, lambda swarm: swarm.name, lambda swarm: table.add(*_of_swarm(swarm)))
     runs = kept(declared.runs, lambda run: run.name, lambda run: table.add(*_of_run(run)))
     rewards = kept(declared.rewards, lambda run: run.name, lambda run: table.add(*_of_rewards(run)))
+    synthetic = kept(declared.synthetic, lambda of: of.name, lambda of: table.add(*_of_synthetic(of)))
     _add_cards(table, runs)
     corpora = kept(
         declared.corpora, lambda corpus: corpus.name, lambda corpus: table.add(corpus_assets(corpus), data.corpora(corpus))
@@ -95,6 +98,7 @@ def tabled(declared: Declarations) -> tuple[AssetTable, Declarations]:
         sweeps=sweeps,
         swarms=swarms,
         rewards=rewards,
+        synthetic=synthetic,
         corpora=corpora,
         policies=policies,
         gaps=gaps,
@@ -115,6 +119,12 @@ def _of_rewards(run: RewardRun) -> tuple[Iterator[AssetTemplate], list]:
     """Return all assets of a run on rewards, and the nodes whose ancestors must be among them."""
     templates = reward_templates(run)
     return chain(environment_templates(run), templates), [template.example for template in templates]
+
+
+def _of_synthetic(of: SyntheticSet) -> tuple[Iterator[AssetTemplate], list]:
+    """Return the assets of a synthetic set, and the nodes whose ancestors must be among them."""
+    templates = tuple(synthetic_templates(of))
+    return iter(templates), [template.example for template in templates]
 
 
 def _of_sweep(sweep: Sweep) -> tuple[Iterator[AssetTemplate], list]:

@@ -17,7 +17,7 @@ from lineage.artifact.store import Artifact
 from lineage.build.plan import Built
 from lineage.graph.check_tables import manifest_digest
 from lineage.jobs.job import LaunchRecord
-from marin_assets import contamination_views, eval_views, reward_views, science_views, swarm_views
+from marin_assets import contamination_views, eval_views, reward_views, science_views, swarm_views, synthetic_views
 from marin_assets.event_log import INPUTS, MANIFEST_TAG, VERSION_TAG
 from marin_assets.pictures import drops_png
 from marin_assets.quality_views import card, cutoffs, rule_sets, scorer, scores
@@ -219,6 +219,7 @@ _NEEDS: Mapping[str, frozenset[str]] = {
     "post_training.rollouts": frozenset({"iteration", "rollouts"}),
     "post_training.held_out": frozenset({"held_out"}),
     "post_training.audit": frozenset({"audit"}),
+    "synthetic": frozenset({"synthetic"}),
     "science.table": frozenset({"sweep"}),
     "science.fit": frozenset({"fit"}),
     "science.swarm_runs": frozenset({"swarm"}),
@@ -251,6 +252,7 @@ _RECORDED: Mapping[str, _Show] = {
     "post_training.rollouts": reward_views.iteration,
     "post_training.held_out": reward_views.held_out,
     "post_training.audit": reward_views.audit,
+    "synthetic": synthetic_views.facts,
     "science.table": science_views.table,
     "science.fit": science_views.law,
     "science.swarm_runs": swarm_views.runs,
@@ -272,6 +274,8 @@ _DRAWN: Mapping[str, _Show] = {
     "trainer.checkpoint": _loss_curve,
     "post_training.checkpoint": reward_views.curves,
     "post_training.rollouts": reward_views.sampled_rollouts,
+    "synthetic.rollouts": synthetic_views.rollouts,
+    "synthetic.accepted": synthetic_views.accepted,
     "evals.result": eval_views.scores_picture,
     "evals.gap": eval_views.gap_page,
     "evals.leaderboard": eval_views.board,

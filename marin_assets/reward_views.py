@@ -58,11 +58,11 @@ def sampled_rollouts(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     for row in rows.iter_rows(named=True):
         reward = "none" if row["reward"] is None else f"{row['reward']:g}"
         cells = (row["prompt_id"], row["text"], row["verdict"], reward, f"{row['advantage']:+.2f}", str(row["used"]))
-        lines.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")
+        lines.append("| " + " | ".join(cell(each) for each in cells) + " |")
     return {"sampled_rollouts": dg.MetadataValue.md("\n".join(lines))}
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
     """Text in a cell: nothing that a completion holds can end the cell, the row or the code span."""
     plain = text.replace("\\", "\\\\").replace("|", "\\|").replace("`", "'")
     shown = "".join(letter if letter.isprintable() else " " for letter in plain)

@@ -1,4 +1,4 @@
-"""Sources, days, steps, iterations, tasks and trials as Dagster partitions."""
+"""Sources, days, steps, iterations, shards, tasks and trials as Dagster partitions."""
 
 import datetime
 from collections.abc import Sequence
@@ -26,6 +26,11 @@ def steps(saved: Sequence[str]) -> dg.StaticPartitionsDefinition:
 
 def iterations(names: Sequence[str]) -> dg.StaticPartitionsDefinition:
     """One partition for each iteration of a run on rewards."""
+    return dg.StaticPartitionsDefinition(list(names))
+
+
+def shards(names: Sequence[str]) -> dg.StaticPartitionsDefinition:
+    """One partition for each shard of a synthetic set."""
     return dg.StaticPartitionsDefinition(list(names))
 
 

@@ -19,6 +19,7 @@ from datakit.sources.source import (
     RepositoryFiles,
     Revision,
     Source,
+    SyntheticFiles,
     Unverified,
 )
 
@@ -80,6 +81,8 @@ def _origin(loader: Loader) -> tuple[str, str]:
             return f"{listing.url}: {_globs(globs)}", _verified(listing.sha256)
         case FolderFiles(url, globs, listing, _):
             return f"{url}: {_globs(globs)}", _verified(listing)
+        case SyntheticFiles(name):
+            return f"the synthetic set {name}", "artifact"
 
 
 def _globs(globs: tuple[str, ...]) -> str:

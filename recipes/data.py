@@ -5,6 +5,7 @@ place, stage, config and inputs. From top to bottom the file follows the data, b
 of one node are cached, so that graphs share nodes.
 """
 
+import importlib
 from dataclasses import replace
 from functools import cache
 
@@ -23,6 +24,7 @@ from datakit.quality.scorer import SCORER, ScorerConfig
 from datakit.quality.scores import SCORES, ScoresConfig
 from datakit.quality.verdicts import QUALITY, quality_config
 from datakit.sources.raw import RAW
+from datakit.sources.source import SyntheticFiles
 from datakit.tokens.cache import TOKEN_CACHE, TokenCacheConfig
 from datakit.tokens.formats import Chat, Preferences
 from datakit.tokens.tokenizer import TOKENIZER, TokenizerConfig
@@ -44,7 +46,14 @@ from recipes.suites import Suite
 def raw(source: str, at: Placement = CANONICAL) -> Node:
     """Files as fetched, checked against the hash of their pin. The source's weight and steps do not change what is fetched."""
     declared = replace(source_config(source), mixture_weight=0.0, steps=())
-    return Node(*at.of_source("datakit", "raw", source=source), RAW, declared)
+    inputs = {"accepted": accepted_of(declared.loader.set)} if isinstance(declared.loader, SyntheticFiles) else {}
+    return Node(*at.of_source("datakit", "raw", source=source), RAW, declared, inputs)
+
+
+def accepted_of(name: str) -> Node:
+    """What a synthetic set accepted. The module is found by name: its teachers are runs, whose nodes need this module."""
+    synthetic = importlib.import_module(".synthetic", __package__)
+    return synthetic.accepted(synthetic.declared_set(name))
 
 
 @cache

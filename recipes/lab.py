@@ -18,6 +18,7 @@ from recipes.records.data import Corpus
 from recipes.records.reward_run import RewardRun
 from recipes.records.run import Run
 from recipes.records.sweep import Sweep
+from recipes.records.synthetic import SyntheticSet
 from recipes.sources import own_recipes
 from recipes.study import Study
 from recipes.swarms import Swarm
@@ -42,12 +43,13 @@ class Broken:
 
 @dataclass(frozen=True)
 class Declarations:
-    """What a lab declares: runs, sweeps, swarms, runs on rewards, corpora, gaps, and declarations that a mistake disables."""
+    """What a lab declares: runs, sweeps, swarms, runs on rewards, synthetic sets, corpora, gaps, and broken ones."""
 
     runs: tuple[Run, ...] = ()
     sweeps: tuple[Sweep, ...] = ()
     swarms: tuple[Swarm, ...] = ()
     rewards: tuple[RewardRun, ...] = ()
+    synthetic: tuple[SyntheticSet, ...] = ()
     corpora: tuple[Corpus, ...] = ()
     gaps: tuple[Gap, ...] = ()
     policies: tuple[Corpus, ...] = ()
@@ -96,6 +98,7 @@ def load(declared: Mapping[str, Callable[[], Study]]) -> Declarations:
             loading.members(name, "sweep", study.sweeps, loading.sweeps)
             loading.members(name, "swarm", study.swarms, loading.swarms)
             loading.members(name, "run on rewards", study.rewards, loading.rewards)
+            loading.members(name, "synthetic set", study.synthetic, loading.synthetic)
             loading.members(name, "corpus", study.corpora, loading.corpora)
             loading.members(name, "gap", study.gaps, loading.gaps)
             loading.members(name, "corpus of policies", study.policies, loading.policies)
@@ -106,6 +109,7 @@ def load(declared: Mapping[str, Callable[[], Study]]) -> Declarations:
         sweeps=tuple(loading.sweeps.values()),
         swarms=tuple(loading.swarms.values()),
         rewards=tuple(loading.rewards.values()),
+        synthetic=tuple(loading.synthetic.values()),
         corpora=tuple(loading.corpora.values()),
         gaps=tuple(loading.gaps.values()),
         policies=tuple(loading.policies.values()),
@@ -122,13 +126,14 @@ class _Loading:
     sweeps: dict[str, Sweep] = field(default_factory=dict)
     swarms: dict[str, Swarm] = field(default_factory=dict)
     rewards: dict[str, RewardRun] = field(default_factory=dict)
+    synthetic: dict[str, SyntheticSet] = field(default_factory=dict)
     corpora: dict[str, Corpus] = field(default_factory=dict)
     gaps: dict[str, Gap] = field(default_factory=dict)
     policies: dict[str, Corpus] = field(default_factory=dict)
     broken: list[Broken] = field(default_factory=list)
     study_of: dict[str, str] = field(default_factory=dict)
 
-    def members[T: (Run, Sweep, Swarm, RewardRun, Corpus, Gap)](
+    def members[T: (Run, Sweep, Swarm, RewardRun, SyntheticSet, Corpus, Gap)](
         self, study: str, kind: str, declared: tuple[Callable[[], T], ...], into: dict[str, T]
     ) -> None:
         for function in declared:

@@ -3,8 +3,10 @@
 Runs are declared in `recipes/studies/` (docs/recipes/add_a_run.md).
 """
 
+import importlib
 from functools import cache
 
+from datakit.sources.source import SyntheticFiles
 from evals.audit.build import AUDIT, AuditConfig
 from evals.items.stage import (
     CONTAMINATION_SCORES,
@@ -24,6 +26,7 @@ from recipes.policies import EVAL_SEED, policy_config
 from recipes.records.placement import SwarmTrialOf, TrialOf
 from recipes.records.run import Run
 from recipes.records.tokens import Tokens
+from recipes.sources import source_config
 from trainer.hf.adapter import HF_ADAPTER, AdapterExportConfig
 from trainer.hf.export import HF_MODEL, HfExportConfig
 from trainer.spec.objectives import Dpo
@@ -213,6 +216,9 @@ def audit(run: Run, step: int) -> Node:
         "corpora": tuple(every_corpus.values()),
         "scores": (contamination_scores(run, step),),
     }
+    if any(isinstance(source_config(source).loader, SyntheticFiles) for each in run.history for source in each.sources):
+        synthetic = importlib.import_module(".synthetic", __package__)  # by name: it needs this module
+        inputs["teacher_audits"] = synthetic.audits_of_teachers(tuple(s for each in run.history for s in each.sources))
     place = run.place.of_run(run.name, "contamination_audit", partition=step_partition(step))
     return Node(*place, AUDIT, AuditConfig(), inputs)
 

@@ -1,7 +1,7 @@
-"""Files in this repository that single studies read. Each is a partition of the graph only if a run uses it."""
+"""Files of this repository and synthetic sets that single studies read. Each is a partition only if a run uses it."""
 
 from datakit.sources.raw import repository_listing
-from datakit.sources.source import Records, RepositoryFiles, Source
+from datakit.sources.source import Domain, Records, RepositoryFiles, Source, SyntheticFiles
 
 SOLVED, PAIRS, HELD_OUT = "addition_solved", "addition_pairs", "addition_pairs_heldout"
 
@@ -13,6 +13,20 @@ def study_sources() -> tuple[Source, ...]:
         _addition(SOLVED, "data/addition/solved.jsonl.gz", Records("jsonl", text="messages", form="messages")),
         _addition(PAIRS, "data/addition/pairs.jsonl.gz", pairs),
         _addition(HELD_OUT, "data/addition/pairs_heldout.jsonl.gz", pairs),
+        synthetic_source("addition_synthetic", "addition_own", "math", "CC0-1.0"),
+    )
+
+
+def synthetic_source(name: str, of: str, domain: Domain, licence: str) -> Source:
+    """Return the source of what a synthetic set accepted. Its documents keep rollout, prompt, teacher and verifier."""
+    return Source(
+        name=name,
+        loader=SyntheticFiles(of),
+        format=Records("jsonl", keep=("rollout", "prompt_id", "teacher_model", "teacher_version", "verifier")),
+        domain=domain,
+        licence=licence,
+        terms="made by this repository",
+        mixture_weight=1.0,
     )
 
 

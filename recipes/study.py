@@ -8,6 +8,7 @@ from recipes.records.data import Corpus
 from recipes.records.reward_run import RewardRun
 from recipes.records.run import Run
 from recipes.records.sweep import Sweep
+from recipes.records.synthetic import SyntheticSet
 from recipes.swarms import Swarm
 
 
@@ -21,6 +22,9 @@ class Study:
     swarms: tuple[Callable[[], Swarm], ...] = ()
     rewards: tuple[Callable[[], RewardRun], ...] = ()
     """Runs that learn from rewards."""
+
+    synthetic: tuple[Callable[[], SyntheticSet], ...] = ()
+    """Sets of completions of a teacher."""
 
     corpora: tuple[Callable[[], Corpus], ...] = ()
     """Corpora that no run trains on, for comparison with others."""

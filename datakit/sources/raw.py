@@ -27,7 +27,9 @@ from datakit.sources.source import (
     PypiFiles,
     RepositoryFiles,
     Source,
+    SyntheticFiles,
 )
+from lineage.artifact.store import Artifact
 from lineage.config import to_jsonable
 from lineage.stage import Stage
 from lineage.storage.digests import file_digest, identity_digest
@@ -42,12 +44,16 @@ BUILD_RECORD = "_sysconfigdata*"
 HTML_SECONDS = 300
 
 
-def fetch_raw(out: Writer, source: Source) -> None:
+def fetch_raw(out: Writer, source: Source, accepted: Artifact | None = None) -> None:
     """Put a source's files below `files/` with the function for its loader's type in `FETCH`.
 
+    `accepted`: what a synthetic set accepted, for a source of such files.
     Raises: ValueError if the loader names no file; what the loader's function raises.
     """
-    count = FETCH[type(source.loader)](out, source, source.loader)
+    if isinstance(source.loader, SyntheticFiles):
+        count = _copy_accepted(source, accepted, out.folder / FILES)
+    else:
+        count = FETCH[type(source.loader)](out, source, source.loader)
     if not count:
         raise ValueError(
             f"source {source.name}: {source.loader!r} names no file; check its globs or this Python's installation"
@@ -64,6 +70,14 @@ RAW = Stage(
     description="Files as fetched: pinned, hash-checked, licence recorded.",
     checks=("file_set",),
 )
+
+
+def _copy_accepted(source: Source, accepted: Artifact | None, target: Path) -> int:
+    """Copy the files of a synthetic set. Raises: ValueError if it was not given."""
+    if accepted is None:
+        raise ValueError(f"source {source.name}: {source.loader!r} needs the input `accepted`, the artifact of that set")
+    names = [entry.path.removeprefix(f"{FILES}/") for entry in accepted.manifest.files if entry.path.startswith(f"{FILES}/")]
+    return _copy(((name, accepted.file(f"{FILES}/{name}")) for name in sorted(names)), target)
 
 
 def _fetch_pypi(out: Writer, source: Source, loader: PypiFiles) -> int:

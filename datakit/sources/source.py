@@ -190,7 +190,15 @@ class FolderFiles:
     exclude: tuple[str, ...] = ()
 
 
-type Loader = PypiFiles | DebianFiles | InstalledPython | RepositoryFiles | HubFiles | HttpFiles | HttpListing | FolderFiles
+@dataclass(frozen=True)
+class SyntheticFiles:
+    """What the lab's synthetic set of this name accepted (`post_training/synthetic`): an artifact, not a place."""
+
+    set: str
+
+
+type Fetched = PypiFiles | DebianFiles | InstalledPython | RepositoryFiles | HubFiles | HttpFiles | HttpListing | FolderFiles
+type Loader = Fetched | SyntheticFiles
 
 
 @dataclass(frozen=True)

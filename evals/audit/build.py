@@ -20,6 +20,7 @@ from evals.audit.evidence import HELDOUT, ITEM_KEY, gather_matches, item_statuse
 from evals.audit.page import write_page
 from evals.audit.scores import score_effects
 from evals.audit.summary import audit_summary, by_source, scan_quality, worst_matches
+from evals.audit.teachers import taught_corpora, teacher_evidence
 from lineage.artifact.store import Artifact
 from lineage.order.batches import BatchSchedule
 from lineage.order.exposure import exposures
@@ -88,11 +89,13 @@ def audit(
     contamination: tuple[Artifact, ...],
     corpora: tuple[Artifact, ...],
     scores: tuple[Artifact, ...] = (),
+    teacher_audits: tuple[Artifact, ...] = (),
 ) -> None:
     """Write `items.parquet` (one row an item), `exposures.parquet`, and the report: `audit.json`, `audit.md`,
     `audit.html`.
 
-    `scores`: none, or the `evals.contamination_scores` of this checkpoint.
+    `scores`: none, or the `evals.contamination_scores` of this checkpoint. `teacher_audits`: those of the checkpoints whose
+    completions are among the corpora; of such corpora it also writes `teachers.parquet` and `rollout_exposures.parquet`.
 
     Raises: ValueError for evidence with holes (see `gather_matches`, `item_statuses`) and for a checkpoint whose data
     cannot be followed (`training_legs`); RuntimeError if a reported exposure is not found in the batch of its step.
@@ -117,13 +120,18 @@ def audit(
         "scan": scan_quality(contamination),
         "scores": score_effects(table, scores),
     }
+    taught = taught_corpora(corpora)
+    if taught or teacher_audits:
+        teachers = teacher_evidence(taught, teacher_audits, table, matches, exposed)
+        teachers.write(out.folder)
+        summary["teachers"] = teachers.summary
     origin = imported_start(checkpoint)
     if origin is not None:
         summary["origin"] = {"model": origin.name, **origin.manifest.extra["checkpoint"]["imported"]}
     report = {
         **summary,
         "worst": worst_matches(after, exposed, corpora, suites, config.worst_matches),
-        "digests": {a.name: a.data_version for a in (checkpoint, *suites, *contamination, *corpora, *scores)}
+        "digests": {a.name: a.data_version for a in (checkpoint, *suites, *contamination, *corpora, *scores, *teacher_audits)}
         | {leg.mixture.name: leg.mixture.data_version for leg in legs},
     }
     (out.folder / "audit.json").write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")

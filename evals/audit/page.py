@@ -69,11 +69,42 @@ def page_sections(folder: Path, report: Mapping[str, Any]) -> Iterator[Section]:
     if drawn.exists():
         yield "When training saw them", [Picture(drawn, "Reads of documents that hold an item, by step of the run")]
     yield "Strongest matches left", _worst(report)
+    if "teachers" in report:
+        yield "What the teachers had read", list(_teachers(report["teachers"]))
     yield "What it changed in the scores", list(_effects(folder, report))
     yield "What became of matching documents", [_sources(report)]
     yield "How good the scan is", list(_scan(report))
     rows = sorted(report["digests"].items())
     yield "Digests", [Table(("artifact", "data version"), rows)]
+
+
+def _teachers(taught: Mapping[str, Any]) -> Iterator[Block]:
+    yield (
+        "Some sources are completions of other models. An item that such a teacher had read may have been passed on without "
+        "its words. A teacher that is known by its URL alone, or without an audit of all that it read, is unknown, not clean."
+    )
+    heads = (
+        "set",
+        "teacher",
+        "items the teacher had read",
+        "of these not read here",
+        "unknown",
+        "clean",
+        "rollouts with an item",
+    )
+    names = ("teacher exposed", "only_teacher", "unknown", "clean", "rollouts_read")
+    rows = [(each["set"], each["teacher"], *(_count(each[name]) for name in names)) for each in taught["sets"]]
+    yield Table(heads, rows, frozenset(heads[2:]))
+    if taught["only_teacher"]:
+        only = [(f"{each['task']} {each['item_id']}", each["status"], each["teacher"]) for each in taught["only_teacher"]]
+        yield Table(("item", "status", "teacher"), only)
+    if taught["reads"]:
+        columns = ("item", "match", "rollout", "prompt", "teacher version", "first read at step")
+        reads = [
+            (f"{r['task']} {r['item_id']}", r["tier"], r["rollout"], r["prompt_id"], r["teacher_version"], str(r["step"]))
+            for r in taught["reads"]
+        ]
+        yield Table(columns, reads)
 
 
 def _verdict(report: Mapping[str, Any]) -> list[Block]:

@@ -16,11 +16,22 @@ from lineage.trust.verdict_log import read_log
 from lineage.trust.waivers import recorded_waivers
 from operations.ledger.attempts import from_manifests, update_launches
 from operations.ledger.prices import Price, PriceTable, cost
-from operations.ledger.schema import FROM_MANIFESTS, LAUNCHES, MONEY, ONLY_IN_DAGSTER, PRICES, PROBES, VERDICTS, WAIVERS
+from operations.ledger.schema import (
+    ACCEPTED,
+    FROM_MANIFESTS,
+    LAUNCHES,
+    MONEY,
+    ONLY_IN_DAGSTER,
+    PRICES,
+    PROBES,
+    VERDICTS,
+    WAIVERS,
+)
 from operations.ledger.tables import update_tables
 from operations.probes.outcomes import probe_files
 
 PROBE_DAYS = 35
+ACCEPTED_STAGE = "synthetic.accepted"
 
 
 @dataclass(frozen=True)
@@ -51,9 +62,11 @@ def open_ledger(
         attempts = pl.concat([launches, from_manifests(of_manifests["artifacts"], launches)])
         verdicts, waivers = _trust(store)
         tables = {**of_manifests, "attempts": attempts, "verdicts": verdicts, "waivers": waivers, "probes": probes}
+        tables["accepted"] = _accepted(store, of_manifests["artifacts"])
         for name, table in tables.items():
             by_name.setdefault(name, []).append(table.with_columns(store=pl.lit(name_of(store))))
     schemas = {**FROM_MANIFESTS, "attempts": LAUNCHES, "verdicts": VERDICTS, "waivers": WAIVERS, "probes": PROBES}
+    schemas["accepted"] = ACCEPTED
     whole = {
         name: pl.concat([pl.DataFrame(schema={**s, "store": pl.String}), *by_name.get(name, [])]) for name, s in schemas.items()
     }
@@ -84,6 +97,17 @@ def priced(attempts: pl.DataFrame, prices: PriceTable) -> pl.DataFrame:
         dollars=pl.Series([cost.dollars for cost in costs], dtype=MONEY),
         unpriced=pl.Series([cost.unknown for cost in costs], dtype=pl.String),
     )
+
+
+def _accepted(store: Store, artifacts: pl.DataFrame) -> pl.DataFrame:
+    """Return the accepted rows of every synthetic set; of a store without one, no file is read."""
+    tables = [pl.DataFrame(schema=ACCEPTED)]
+    for address in artifacts.filter(pl.col("stage") == ACCEPTED_STAGE)["address"].to_list():
+        made = store.open(address)
+        if made is not None:  # else it was purged just now
+            table = pl.read_parquet(made.file("accepted.parquet"), columns=[name for name in ACCEPTED if name != "address"])
+            tables.append(table.with_columns(address=pl.lit(address)).select(list(ACCEPTED)))
+    return pl.concat(tables)
 
 
 def _trust(store: Store) -> tuple[pl.DataFrame, pl.DataFrame]:

@@ -86,6 +86,15 @@ QUESTIONS = {
         """SELECT f.target, f.task, f.metric, f.point, f.low_90, f.high_90, v.measured, coalesce(v.outcome, 'waits') AS outcome
            FROM forecasts f LEFT JOIN forecast_verdicts v ON v.store = f.store AND v.forecast = f.address ORDER BY f.frozen""",
     ),
+    "synthetic-rows": Question(
+        "From which teacher, prompt and verifier is each accepted row of a synthetic set?",
+        """SELECT r.rollout, r.prompt_id, e.name AS environment, e.data_version AS prompts, r.verifier, r.teacher_model,
+                  coalesce(t.parent_data_version, 'unknown') AS teacher_digest, r.address, r.store
+           FROM accepted r JOIN artifacts e ON e.store = r.store AND e.address = r.environment
+           JOIN inputs s ON s.store = r.store AND s.child = r.address AND s.parent = r.shard
+           LEFT JOIN inputs t ON t.store = r.store AND t.child = r.shard AND t.input = 'teacher'
+           ORDER BY r.address, r.rollout""",
+    ),
     "slowest-stages": Question(
         "Which stages take the most time and memory?",
         """SELECT stage, count(*) AS attempts, round(median(seconds), 2) AS median_seconds, max(seconds) AS longest,

@@ -94,6 +94,19 @@ FORECAST_VERDICTS = {
 SOURCES = {"address": pl.String, "name": pl.String, "revision": pl.String, "licence": pl.String, "domain": pl.String}
 """A row for each raw artifact: the source that it contains."""
 
+ACCEPTED = {
+    "address": pl.String,
+    "rollout": pl.String,
+    "prompt_id": pl.String,
+    "shard": pl.String,
+    "environment": pl.String,
+    "verifier": pl.String,
+    "teacher_model": pl.String,
+    "teacher_version": pl.String,
+}
+"""A row for each accepted row of a synthetic set, from the Parquet file of the artifact `address`. `shard` and `environment`
+are addresses of artifacts."""
+
 FROM_MANIFESTS: Mapping[str, Mapping[str, type[pl.DataType]]] = {
     "artifacts": ARTIFACTS,
     "inputs": INPUTS,

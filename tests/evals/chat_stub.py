@@ -15,6 +15,8 @@ type Rule = Callable[[list[dict]], str | int]
 class ChatStub:
     url: str
     bodies: list[dict] = field(default_factory=list)
+    versions: dict[str, str] = field(default_factory=dict)
+    """Data version that the model `stub` reports; a server that reports none has no entry."""
 
 
 @contextmanager
@@ -28,8 +30,18 @@ def chatting(rule: Rule) -> Iterator[ChatStub]:
             said = rule(body["messages"])
             choice = {"index": 0, "message": {"role": "assistant", "content": said}, "finish_reason": "stop"}
             document = {"choices": [choice]} if isinstance(said, str) else {"error": {"message": "refused"}}
+            if stub.versions:
+                document |= {"model": "stub", "system_fingerprint": stub.versions["stub"]}
             content = json.dumps(document).encode()
             self.send_response(200 if isinstance(said, str) else said)
+            self.send_header("content-length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def do_GET(self) -> None:
+            version = {"data_version": stub.versions["stub"]} if stub.versions else {}
+            content = json.dumps({"data": [{"id": "stub", **version}]}).encode()
+            self.send_response(200)
             self.send_header("content-length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)

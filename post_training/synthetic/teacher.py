@@ -1,0 +1,103 @@
+"""Ask a teacher for the completions of some prompts, and read its answers as rows."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from evals.remote.model import model_card
+from lineage.storage.digests import utf8_digest
+from post_training.environments.prompt import Prompt
+from post_training.synthetic.spec import SynthesisConfig
+from serving.broker.client import ItemRequest, Record, Recorded, ask_all
+
+SCHEMA = {
+    "rollout": pl.String,
+    "prompt_id": pl.String,
+    "sample": pl.Int64,
+    "seed": pl.Int64,
+    "text": pl.String,
+    "finish_reason": pl.String,
+    "tokens": pl.Int64,
+    "teacher_model": pl.String,
+    "teacher_version": pl.String,
+    "fault": pl.String,
+}
+"""A row for each completion. `rollout` is `<prompt id>#<sample>`. `teacher_version` is what the server reported with the
+answer; empty if it reports none. `fault` is the server's refusal, and empty for a completion."""
+COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
+
+
+def served_version(config: SynthesisConfig, expected: str | None) -> str:
+    """Return the version that the server reports for the teacher; empty if it reports none.
+
+    `expected`: the data version of the checkpoint that should be served. Raises: ValueError if another one is served.
+    """
+    card = model_card(config.teacher.url, config.teacher.model, None)
+    version = str(card.get("data_version") or "")
+    if expected is not None and version.partition("+")[0] != expected:
+        raise ValueError(
+            f"{config.teacher.url} serves {config.teacher.model!r} of data version {version or 'unknown'}; the teacher of "
+            f"{config.name} is {expected}: serve that checkpoint (docs/recipes/serve_a_checkpoint.md)"
+        )
+    return version
+
+
+def rows_of(config: SynthesisConfig, prompts: Sequence[Prompt], version: str) -> pl.DataFrame:
+    """Return `samples` rows for each prompt, in order. Raises: ValueError if an answer is of another version of the teacher."""
+    asked = [(prompt, sample) for prompt in prompts for sample in range(config.samples)]
+    requests = [ItemRequest(rollout_id(prompt, sample), *_request(config, prompt, sample)) for prompt, sample in asked]
+    how = {"concurrency": config.concurrency, "patience": config.patience_seconds}
+    with TemporaryDirectory(prefix="synthetic-") as folder:
+        answers = ask_all(config.teacher.url, requests, Record(Path(folder) / "answers.jsonl"), **how)
+    rows = [_row(config, prompt, sample, answers[rollout_id(prompt, sample)]) for prompt, sample in asked]
+    others = {row["teacher_version"] for row in rows if not row["fault"]} - {version}
+    if others:
+        raise ValueError(
+            f"{config.name}: the teacher had version {version or 'unknown'} at the start and answers with {sorted(others)[0]}; "
+            "a set has one teacher, so serve the first one again"
+        )
+    return pl.DataFrame(rows, schema=SCHEMA)
+
+
+def rollout_id(prompt: Prompt, sample: int) -> str:
+    return f"{prompt.prompt_id}#{sample}"
+
+
+def seed_of(config: SynthesisConfig, prompt: Prompt, sample: int) -> int:
+    """Return the seed of a completion, 63 bits: it depends on the set's seed, the prompt and the sample alone."""
+    digest = int(utf8_digest(prompt.prompt_id.encode())[:8], 16)
+    return int(np.random.default_rng([config.seed, digest, sample]).integers(1 << 53))
+
+
+def messages_of(prompt: Prompt) -> list[dict[str, str]]:
+    return [{"role": "user", "content": prompt.text}]
+
+
+def _request(config: SynthesisConfig, prompt: Prompt, sample: int) -> tuple[str, dict[str, Any]]:
+    how = {"model": config.teacher.model, "max_tokens": config.max_tokens, "temperature": config.temperature}
+    how |= {"top_p": config.top_p, "seed": seed_of(config, prompt, sample)}
+    if config.teacher.form == "chat":
+        return CHAT, how | {"messages": messages_of(prompt)}
+    return COMPLETIONS, how | {"prompt": prompt.text}
+
+
+def _row(config: SynthesisConfig, prompt: Prompt, sample: int, recorded: Recorded) -> dict[str, Any]:
+    row = {"rollout": rollout_id(prompt, sample), "prompt_id": prompt.prompt_id, "sample": sample}
+    row |= {"seed": seed_of(config, prompt, sample), "teacher_model": config.teacher.model}
+    if recorded.status != 200:
+        fault = f"{recorded.status}: {recorded.answer}"[:500]
+        return row | {"text": "", "finish_reason": "", "tokens": 0, "teacher_version": "", "fault": fault}
+    choice, usage = recorded.answer["choices"][0], recorded.answer.get("usage") or {}
+    text = choice["message"]["content"] if config.teacher.form == "chat" else choice["text"]
+    version = recorded.answer.get("system_fingerprint") or ""
+    return row | {
+        "text": text or "",
+        "finish_reason": choice.get("finish_reason") or "",
+        "tokens": int(usage.get("completion_tokens") or 0),
+        "teacher_version": version,
+        "fault": "",
+    }
