@@ -195,8 +195,8 @@ def read_exactly(count: int) -> bytes:
     return b"".join(parts)
 
 
-def behind_namespaces(job: dict) -> None:
-    """Make the namespaces, start the supervisor in them, and exit with its status."""
+def behind_namespaces(job: dict, supervise: Callable[[dict], None] | None = None) -> None:
+    """Make the namespaces, start a supervisor in them (`first_process` by default), and exit with its status."""
     die_with_parent()
     try:
         walls.enter_namespaces()
@@ -204,7 +204,7 @@ def behind_namespaces(job: dict) -> None:
     except OSError as error:
         leave(UNAVAILABLE, error)
     if first == 0:
-        first_process(job)
+        (supervise or first_process)(job)
     os._exit(status_of(first))
 
 
@@ -241,4 +241,5 @@ def main() -> None:
     os._exit(REFUSED if status == UNAVAILABLE else status)
 
 
-main()
+if __name__ == "__main__":
+    main()

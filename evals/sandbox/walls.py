@@ -40,17 +40,22 @@ def enter_namespaces() -> None:
     Path("/proc/self/gid_map").write_text(f"0 {gid} 1")
 
 
-def build_root(disk_mib: int, libraries: list[str]) -> None:
-    """Build a root in memory: the system's libraries, this Python and `libraries` read-only, a small `/tmp`, three devices."""
+def build_root(disk_mib: int, libraries: list[str], placed: dict[str, str] | None = None) -> None:
+    """Build a root in memory: the system's libraries, this Python and `libraries` read-only, a small `/tmp`, three devices.
+
+    `placed`: further folders, read-only, and the path at which the program sees each.
+    """
+    placed = placed or {}
     mount("none", "/", "", MS_REC | MS_PRIVATE)
     top = "/tmp"  # any folder that exists: the pivot hides what the mount covers
     root = top + JAIL
     folders = [Path(folder) for folder in dict.fromkeys((*SYSTEM_FOLDERS, os.path.realpath(sys.base_prefix), *libraries))]
+    given = {inside: os.open(folder, os.O_PATH) for folder, inside in placed.items()}
     held = {str(folder): os.open(folder, os.O_PATH) for folder in folders if folder.is_dir() and not folder.is_symlink()}
     links = {str(folder): folder.readlink() for folder in folders if folder.is_symlink()}
     devices = {name: os.open(f"/dev/{name}", os.O_PATH) for name in ("null", "zero", "urandom")}
     mount("tmpfs", top, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,mode=755")
-    for folder, descriptor in held.items():
+    for folder, descriptor in (*held.items(), *given.items()):
         if any(folder.startswith(f"{other}/") for other in held):
             continue  # it came with the other mount
         Path(root + folder).mkdir(parents=True, exist_ok=True)
@@ -70,7 +75,7 @@ def build_root(disk_mib: int, libraries: list[str]) -> None:
         if Path(f"{root}/proc/{file}").exists():
             mount(f"/proc/self/fd/{devices['null']}", f"{root}/proc/{file}", "", MS_BIND)
     mount("tmpfs", f"{root}/tmp", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, f"size={disk_mib}m,nr_inodes=1k,mode=1777")
-    for descriptor in (*held.values(), *devices.values()):
+    for descriptor in (*held.values(), *given.values(), *devices.values()):
         os.close(descriptor)
     os.chdir(top)
     check(libc.pivot_root(b".", b"."), "pivot_root")
