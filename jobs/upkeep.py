@@ -46,6 +46,10 @@ EVERY = (
 """To add upkeep, add a row."""
 
 
+PASS_RATES = "pass_rates"
+"""Job that refreshes the pass rate of every campaign."""
+
+
 def job_over(name: str, keys: Sequence[str], description: str = "") -> Job:
     """Return a job over assets, in one process: an asset that fails does not stop those beside it."""
     whole = [key.split("/") for key in keys if not key.endswith("/")]
@@ -58,7 +62,7 @@ def job_over(name: str, keys: Sequence[str], description: str = "") -> Job:
 
 def pass_rate_job(campaigns: Sequence[str]) -> Job:
     """Refresh the pass rate of every campaign."""
-    return job_over("pass_rates", [f"operations/{campaign}_pass_rate" for campaign in campaigns])
+    return job_over(PASS_RATES, [f"operations/{campaign}_pass_rate" for campaign in campaigns])
 
 
 def leaderboard_job() -> Job:

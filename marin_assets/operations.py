@@ -25,9 +25,13 @@ log = logging.getLogger(__name__)
 MIN_PASS_RATE = 0.9
 
 
+def pass_rate_key(campaign: str) -> dg.AssetKey:
+    return dg.AssetKey(["operations", f"{campaign}_pass_rate"])
+
+
 def pass_rate_asset(campaign: str) -> dg.AssetsDefinition:
     """Return the pass-rate history of a campaign (`ferry`, `canary_<hardware>`), with the check that it is at least 90 %."""
-    key = dg.AssetKey(["operations", f"{campaign}_pass_rate"])
+    key = pass_rate_key(campaign)
 
     @dg.asset(
         key=key,

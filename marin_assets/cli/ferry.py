@@ -2,7 +2,9 @@
 
 import datetime
 import time
+import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated
 
 import dagster as dg
@@ -13,19 +15,24 @@ from rich.table import Table
 from datakit.sources.roster import registry_reachable
 from evals.reports.report import StageRow, stage_rows, unigram_entropy
 from evals.scoring.report_page import score_cells
+from jobs.campaigns import FERRY, FERRY_JOB
+from jobs.upkeep import PASS_RATES
 from lineage.artifact.store import Artifact, Store
 from lineage.build.plan import resolve
 from marin_assets.cli.console import print_json, print_table
 from marin_assets.cli.options import AS_JSON, exit_by
+from marin_assets.cli.stage_lines import CampaignLines, quiet
 from marin_assets.cli.upkeep import QUIET
 from marin_assets.definitions import declared_defs
+from marin_assets.event_log import STAGE_METADATA
+from marin_assets.operations import pass_rate_key
 from marin_assets.outcomes import classify
 from partitions.axes import DAY_FORMAT, FIRST_DAY
 from recipes import ferry as recipe
 from recipes.canary import bands
 from recipes.daily import daily_ferry
 from resources.dagster_private import keep_engines
-from resources.lab import Lab, LabResource, lab_from_environment
+from resources.lab import Lab, lab_from_environment
 
 DAY = typer.Option(help="Day to materialize, YYYY-MM-DD; today in UTC by default.")
 
@@ -41,7 +48,11 @@ def ferry(
     lab = resource.lab()
     before = {artifact.spec.address for artifact in lab.ferry_store.artifacts()}
     started = time.perf_counter()
-    passed = ferry_direct(lab, day) if direct else run_job(resource, "smoke_ferry", day)
+    passed = (
+        ferry_direct(lab, day)
+        if direct
+        else run_campaign(declared_defs(resource), FERRY_JOB, FERRY, day, log_file(lab, FERRY, day), as_json=as_json)
+    )
     seconds = time.perf_counter() - started
     if as_json:
         report = resolve(lab.ferry_store, recipe.report(recipe.rostered_run(daily_ferry(), lab.ferry_store, day)))
@@ -61,7 +72,9 @@ def canary(
     if hardware not in known:
         raise ValueError(f"there is no canary on {hardware!r}; there is one on {', '.join(known)}")
     day = day_of(day)
-    passed = run_job(lab_from_environment(), known[hardware].campaign, day)
+    campaign, resource = known[hardware].campaign, lab_from_environment()
+    told_in = log_file(resource.lab(), campaign, day)
+    passed = run_campaign(declared_defs(resource), campaign, campaign, day, told_in, as_json=as_json)
     if as_json:
         print_json({"day": day, "hardware": hardware, "passed": passed})
     else:
@@ -92,25 +105,50 @@ def ferry_direct(lab: Lab, day: str) -> bool:
     return True
 
 
-def run_job(resource: LabResource, job: str, partition: str) -> bool:
-    """Run a job in this process, recorded in the instance that the UI reads.
+def log_file(lab: Lab, campaign: str, day: str) -> Path:
+    """Return the file of what a campaign's day prints beside the lines of its stages."""
+    return lab.ferry_store.scratch / "logs" / f"{campaign}-{day}.log"
 
+
+def run_campaign(definitions: dg.Definitions, job: str, campaign: str, day: str, told_in: Path, *, as_json: bool) -> bool:
+    """Run the job of a campaign in this process, recorded in the instance that the UI reads, and refresh its pass rate.
+
+    Prints a line for each stage (to standard error with `as_json`); details go to the log file `told_in`.
     Raises: RuntimeError with the cause of a failure.
     """
-    definition = declared_defs(resource).resolve_job_def(job)
-    with dg.DagsterInstance.get() as instance:
+    with dg.DagsterInstance.get() as instance, quiet(told_in, errors=as_json) as terminal:
         keep_engines(instance)
-        result = definition.execute_in_process(
-            partition_key=partition,
+        run_id = str(uuid.uuid4())
+        instance.add_event_listener(run_id, CampaignLines(terminal, stages_of(definitions, job)))
+        result = definitions.resolve_job_def(job).execute_in_process(
+            run_id=run_id,
+            partition_key=day,
             instance=instance,
             raise_on_error=False,
             tags={"marin/launched_by": "command line"},
             run_config=QUIET,
         )
-        if not result.success:
-            _, cause = classify(instance, result.dagster_run)
-            raise RuntimeError(f"{job} of {partition} failed: {cause}; run it again to resume, `make ui` shows the run")
+        cause = "" if result.success else classify(instance, result.dagster_run)[1]
+        refresh_pass_rate(definitions, instance, campaign)
+    if not result.success:
+        raise RuntimeError(
+            f"{job} of {day} failed: {cause}; run it again to resume, `make ui` shows the run, {told_in} has the details"
+        )
     return result.success
+
+
+def stages_of(definitions: dg.Definitions, job: str) -> dict[dg.AssetKey, str]:
+    """Return the assets of a job with their stages; the key stands for the stage of what is no artifact."""
+    keys = definitions.resolve_job_def(job).asset_layer.selected_asset_keys
+    specs = [spec for spec in definitions.resolve_all_asset_specs() if spec.key in keys]
+    return {spec.key: str(spec.metadata.get(STAGE_METADATA, spec.key.to_user_string())) for spec in specs}
+
+
+def refresh_pass_rate(definitions: dg.Definitions, instance: dg.DagsterInstance, campaign: str) -> None:
+    """Materialize the pass rate of a campaign. Its sensor does so only while a daemon runs."""
+    definitions.resolve_job_def(PASS_RATES).execute_in_process(
+        instance=instance, asset_selection=[pass_rate_key(campaign)], run_config=QUIET
+    )
 
 
 def print_ferry(store: Store, day: str, before: set[str], seconds: float, console: Console) -> None:

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, NoReturn, TextIO
 
 import typer
 
@@ -49,7 +49,7 @@ def init(
         return
     if not files or name is None:
         raise typer.BadParameter("give --name NAME and a folder or files of text, or --lab FOLDER")
-    own = _looked(name, files, text_field, flops, vocab_size, offline=offline)
+    own = _looked(name, files, text_field, flops, vocab_size, offline=offline, out=sys.stdout)
     path = write_recipe(own)
     print(f"recipe  {path}\nedit it, then train it: ./marin train --name {name}")
 
@@ -72,8 +72,9 @@ def train(
     if name is None:
         _train_spec_file(files or [])
     elif files:
-        own = _looked(name, files, text_field, flops, vocab_size, offline=offline)
-        print(f"recipe  {write_recipe(own)}", flush=True)
+        out = sys.stderr if as_json else sys.stdout  # standard output is for the answer alone
+        own = _looked(name, files, text_field, flops, vocab_size, offline=offline, out=out)
+        print(f"recipe  {write_recipe(own)}", file=out, flush=True)
         _go_on(name, benchmarks=benchmarks, as_json=as_json)  # in a process that reads the new recipe
     else:
         # It loads the whole graph. A mistake above is answered without these seconds.
@@ -91,13 +92,22 @@ def _go_on(name: str, **options: bool) -> NoReturn:
     os.execv(sys.executable, [sys.executable, "-m", str(__package__), "train", "--name", name, *given])
 
 
-def _looked(name: str, files: list[str], text_field: str | None, flops: float, vocab_size: int | None, *, offline: bool) -> Own:
+def _looked(
+    name: str,
+    files: list[str],
+    text_field: str | None,
+    flops: float,
+    vocab_size: int | None,
+    *,
+    offline: bool,
+    out: TextIO,
+) -> Own:
     """Look at files and show what the rules choose."""
     own = look(name, files, text_field=text_field, flops=flops, vocab_size=vocab_size)
     if not offline and items_reachable(stores_from_environment()[0]):
         own = replace(own, vendored=False)
     for line in choices(own):
-        print(line, flush=True)
+        print(line, file=out, flush=True)
     return own
 
 

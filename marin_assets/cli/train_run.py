@@ -43,9 +43,8 @@ def train_run(name: str, *, benchmarks: bool, as_json: bool, has_data: bool) -> 
         log_file = lab.store.scratch / "logs" / f"train-{name}.log"
         nodes = final_nodes(run, benchmarks=benchmarks)
         every, of_data = ancestors_first(nodes), ancestors_first(nodes[:1])[:-1]
-        with quiet(log_file) as terminal:
+        with quiet(log_file, errors=as_json, titled=not has_data) as terminal:
             if not has_data:
-                terminal.write(f"stages  details are in {log_file}\n")
                 is_there = all(exists(lab.store, node) for node in of_data)
                 make_data(lab, instance, run, of_data, StageLines(terminal, len(every)))
                 if not is_there:

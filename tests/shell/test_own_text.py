@@ -197,8 +197,8 @@ def test_a_folder_becomes_an_audited_checkpoint_as_the_quickstart_says(texts: Pa
     assert "audit   clean\n" in first.stdout and first.stderr == ""
     again = in_a_process([*arguments, "--json"], own)
     assert again.returncode == 0, again.stdout + again.stderr
-    assert again.stdout.count("reused") == 18
-    summary = json.loads(again.stdout[again.stdout.index("{") :])
+    assert again.stderr.count("reused") == 18
+    summary = json.loads(again.stdout)
     assert summary["audit"] == "clean" and Path(summary["checkpoint"]).is_dir()
     assert in_a_process(["gate", "mine"], own).returncode == 0
 
