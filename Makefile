@@ -56,8 +56,7 @@ site: setup ## Write the lab's public site, static pages, into .marin/site
 	@./marin site --into .marin/site
 
 ui: setup ## Dagster UI on 127.0.0.1:3000; schedules and sensors are off until switched on there (or MARIN_AUTOMATION=on)
-	@mkdir -p .marin/dagster
-	@.venv/bin/dagster dev -w workspace.yaml --host 127.0.0.1 --port 3000
+	@./marin ui
 
 wheel: setup ## Build dist/marin_lab-VERSION-py3-none-any.whl: the lab for other repositories, under the import name marin_lab
 	@$(PY) tools/build_wheel.py dist

@@ -7,6 +7,7 @@ import dagster as dg
 
 from datakit.contamination.leak_forms import LEAK_FORMS
 from lineage.artifact.store import Artifact
+from marin_assets.pages import page_link
 from marin_assets.values import counts_table, inline, records_table
 
 _CLEARED = ("suite", "task", "item_id", "documents")
@@ -38,7 +39,7 @@ def audit_tables(artifact: Artifact) -> dict[str, dg.MetadataValue]:
         "strongest_matches": records_table(audit["worst"], ("task", "item_id", "tier", "component", "id", "num_steps", "text")),
         "item_scores": records_table(effects, ("task", "group", "items", "bits_per_byte")),
         **{name: inline(path.read_bytes()) for name, path in pictures.items()},
-        "page": dg.MetadataValue.path(str(artifact.files("audit.html")[0])),
+        "page": page_link(artifact, "audit.html"),
         "audit": dg.MetadataValue.json({name: audit[name] for name in ("counts", "documents_by_fate", "scan", "legs")}),
     }
 

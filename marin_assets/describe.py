@@ -19,6 +19,7 @@ from lineage.graph.check_tables import manifest_digest
 from lineage.jobs.job import LaunchRecord
 from marin_assets import contamination_views, eval_views, reward_views, science_views, swarm_views, synthetic_views
 from marin_assets.event_log import INPUTS, MANIFEST_TAG, VERSION_TAG
+from marin_assets.pages import page_link
 from marin_assets.pictures import drops_png
 from marin_assets.quality_views import card, cutoffs, rule_sets, scorer, scores
 from marin_assets.values import counts_table, picture, records_table
@@ -162,6 +163,10 @@ def _tokens(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     return shown
 
 
+def _report(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    return {"page": page_link(artifact, "report.html"), "verdict": dg.MetadataValue.text(artifact.manifest.extra["verdict"])}
+
+
 def _imported(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     facts = artifact.manifest.extra["checkpoint"]
     metadata: dict[str, dg.MetadataValue] = {name: dg.MetadataValue.text(str(v)) for name, v in facts["imported"].items()}
@@ -213,6 +218,7 @@ _NEEDS: Mapping[str, frozenset[str]] = {
     "evals.export_canary": frozenset({"export_canary"}),
     "evals.leaderboard": frozenset({"leaderboard"}),
     "evals.audit": frozenset({"audit"}),
+    "evals.report": frozenset({"verdict"}),
     "trainer.hf_import": frozenset({"checkpoint"}),
     "environments": frozenset({"environment"}),
     "post_training.checkpoint": frozenset({"checkpoint"}),
@@ -246,6 +252,7 @@ _RECORDED: Mapping[str, _Show] = {
     "evals.leaderboard": eval_views.leaderboard,
     "evals.export_canary": eval_views.export_canary,
     "evals.audit": contamination_views.audit_verdict,
+    "evals.report": _report,
     "trainer.hf_import": _imported,
     "environments": reward_views.environment,
     "post_training.checkpoint": reward_views.checkpoint,

@@ -13,6 +13,7 @@ from evals.scoring.pass_at_k import SHOWN
 from evals.scoring.plots import BITS, SHARES, pass_at_k_png, scores_png
 from evals.scoring.statistics import graded_of
 from lineage.artifact.store import Artifact
+from marin_assets.pages import page_link
 from marin_assets.values import inline, picture, records_table
 
 SHOWN_CHARACTERS = 300
@@ -78,7 +79,7 @@ def gap(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 
 def gap_page(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     drawn = inline(artifact.files("gap.png")[0].read_bytes())
-    return {"gap_picture": drawn, "page": dg.MetadataValue.path(str(artifact.files("gap.html")[0]))}
+    return {"gap_picture": drawn, "page": page_link(artifact, "gap.html")}
 
 
 def export_canary(artifact: Artifact) -> dict[str, dg.MetadataValue]:
@@ -103,5 +104,5 @@ def board(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     """Return the newest step of every model, and the page."""
     rows = newest_steps(pl.read_parquet(artifact.files("leaderboard.parquet")[0]))
     shown = [cells(row) for row in rows.iter_rows(named=True)]
-    page: dict[str, dg.MetadataValue] = {"page": dg.MetadataValue.path(str(artifact.files("leaderboard.html")[0]))}
+    page: dict[str, dg.MetadataValue] = {"page": page_link(artifact, "leaderboard.html")}
     return page | {"board": records_table(shown, tuple(shown[0]))} if shown else page

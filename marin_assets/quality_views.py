@@ -5,6 +5,7 @@ import re
 import dagster as dg
 
 from lineage.artifact.store import Artifact
+from marin_assets.pages import page_link
 from marin_assets.quality_pictures import deciles_png, reliability_png, rule_sets_png
 from marin_assets.values import inline, picture, records_table
 
@@ -62,11 +63,11 @@ def cutoffs(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 
 
 def card(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    """Return the card itself, its pictures, and the path of its page."""
+    """Return the card itself, its pictures, and the link to its page."""
     folder = artifact.folder()
     words = re.sub(r"!\[[^]]*\]\([^)]*\)\n*", "", (folder / "card.md").read_text())
     return {
         "card": dg.MetadataValue.md(words),
         **{f"{path.stem}_picture": inline(path.read_bytes()) for path in artifact.files(".png")},
-        "page": dg.MetadataValue.path(str(folder / "card.html")),
+        "page": page_link(artifact, "card.html"),
     }

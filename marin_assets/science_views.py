@@ -3,6 +3,7 @@
 import dagster as dg
 
 from lineage.artifact.store import Artifact
+from marin_assets.pages import page_link
 from marin_assets.values import inline, records_table
 
 BIGGEST_BUDGETS = ("budget", "parameters", "tokens", "point", "low", "high", "disagreement")
@@ -41,7 +42,7 @@ def law(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 
 def law_picture(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     """Return the isoflop curves, and the page."""
-    page = dg.MetadataValue.path(str(artifact.file("law.md")))
+    page = page_link(artifact, "law.md")
     return {"isoflop_curves": inline(artifact.file("law.png").read_bytes()), "page": page}
 
 

@@ -4,6 +4,7 @@ import dagster as dg
 
 from lineage.artifact.store import Artifact
 from lineage.order.chosen import WEIGHTS
+from marin_assets.pages import page_link
 from marin_assets.values import inline, records_table
 
 
@@ -61,7 +62,7 @@ def proposal(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 
 def proposal_page(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     """Return the page."""
-    return {"page": dg.MetadataValue.path(str(artifact.file("proposal.md")))}
+    return {"page": page_link(artifact, "proposal.md")}
 
 
 def confirmation(artifact: Artifact) -> dict[str, dg.MetadataValue]:
@@ -76,4 +77,4 @@ def confirmation(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 
 def confirmation_page(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     """Return the page."""
-    return {"page": dg.MetadataValue.path(str(artifact.file("confirmation.md")))}
+    return {"page": page_link(artifact, "confirmation.md")}

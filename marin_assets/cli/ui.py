@@ -1,13 +1,14 @@
-"""The command `marin ui`."""
+"""The command `marin ui`: the Dagster UI, and beside it the pages that its links lead to."""
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from lineage.project import lab_folder
+from lineage.project import PREFIX, lab_folder
 
 
 def ui(port: Annotated[int, typer.Option(help="Port on 127.0.0.1.", min=1, max=65535)] = 3000) -> None:
@@ -17,5 +18,6 @@ def ui(port: Annotated[int, typer.Option(help="Port on 127.0.0.1.", min=1, max=6
         raise ValueError(f"{folder} has no workspace.yaml, so it is no lab; run it in a lab's folder, or set MARIN_LAB")
     (folder / ".marin" / "dagster").mkdir(parents=True, exist_ok=True)
     os.chdir(folder)
+    subprocess.Popen([sys.executable, "-m", f"{PREFIX}marin_assets.page_server", str(os.getpid())])  # it ends with the UI
     dagster = str(Path(sys.executable).with_name("dagster"))
     os.execv(dagster, [dagster, "dev", "-w", "workspace.yaml", "--host", "127.0.0.1", "--port", str(port)])
