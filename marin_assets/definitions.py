@@ -17,7 +17,7 @@ from marin_assets.canary import canary_asset, canary_data, canary_training
 from marin_assets.comparisons import gap_families, leaderboard_asset
 from marin_assets.data import card_assets, corpus_assets, evaluation_assets, mix_assets, policy_assets
 from marin_assets.factory import AssetTemplate, asset_of
-from marin_assets.ferry import ferry_assets
+from marin_assets.ferry import ferry_assets, working_ferry
 from marin_assets.histories import history_specs
 from marin_assets.laws import forecast_templates, law_templates, verdicts_asset
 from marin_assets.models import model_assets
@@ -36,7 +36,6 @@ from marin_assets.transparency import transparency_log_asset
 from marin_assets.weekly import weekly_report_asset
 from recipes import data
 from recipes.canary import bands
-from recipes.daily import daily_ferry
 from recipes.ferry import Ferry
 from recipes.gaps import gap_node
 from recipes.histories.declared import declared_histories
@@ -167,13 +166,17 @@ def without_collections() -> Iterator[None]:
 
 
 @without_collections()
-def build_defs(lab: LabOrResource, *, ferry: Ferry, declared: Declarations) -> dg.Definitions:
-    """Assemble assets, jobs, schedules and sensors over a lab: `ferry` runs daily, and every declaration has its assets."""
+def build_defs(lab: LabOrResource, *, ferry: Ferry | None, declared: Declarations) -> dg.Definitions:
+    """Assemble assets, jobs, schedules and sensors over a lab: `ferry` runs daily, and every declaration has its assets.
+
+    Without a ferry there is no daily run; a mistake has disabled it.
+    """
     table, declared = tabled(declared)
     names = [campaigns.FERRY, *(band.campaign for band in bands())]
-    sail, rates, board = campaigns.ferry_job(), upkeep.pass_rate_job(names), upkeep.leaderboard_job()
+    daily = [campaigns.ferry_job()] if ferry else []
+    rates, board = upkeep.pass_rate_job(names), upkeep.leaderboard_job()
     canaries = [campaigns.canary_job(band) for band in bands()]
-    every = [*table, *(canary_training(band) for band in bands()), *ferry_assets(ferry)]
+    every = [*table, *(canary_training(band) for band in bands()), *(ferry_assets(ferry) if ferry else ())]
     made = [template for template in every if not template.is_external]
     sweeps = [*declared.sweeps, *(part for swarm in declared.swarms for part in (swarm.trials, swarm.confirmation))]
     of_sweeps = {template.example.key for sweep in sweeps for template in sweep_templates(sweep)}
@@ -201,8 +204,12 @@ def build_defs(lab: LabOrResource, *, ferry: Ferry, declared: Declarations) -> d
             *history_specs(declared_histories()),
             *(broken_spec(broken) for broken in declared.broken),
         ],
-        jobs=[sail, *canaries, rates, board],
-        schedules=[campaigns.ferry_schedule(sail), campaigns.weekly_schedule(), *upkeep.upkeep_schedules()],
+        jobs=[*daily, *canaries, rates, board],
+        schedules=[
+            *(campaigns.ferry_schedule(job) for job in daily),
+            campaigns.weekly_schedule(),
+            *upkeep.upkeep_schedules(),
+        ],
         sensors=[
             checkpoint_sensor(declared.runs),
             *([reward_sensor(declared.rewards)] if declared.rewards else []),
@@ -237,7 +244,12 @@ def results_of(templates: Sequence[AssetTemplate]) -> list[dg.AssetKey]:
 
 def declared_defs(lab: LabOrResource) -> dg.Definitions:
     """Assemble all that the lab declares today, over a lab."""
-    return build_defs(lab, ferry=daily_ferry(), declared=declarations())
+    declared = declarations()
+    ferry = working_ferry()
+    if isinstance(ferry, Broken):
+        log.error("%s", ferry)
+        return build_defs(lab, ferry=None, declared=replace(declared, broken=(*declared.broken, ferry)))
+    return build_defs(lab, ferry=ferry, declared=declared)
 
 
 def declared_templates() -> Iterator[AssetTemplate]:
@@ -245,7 +257,8 @@ def declared_templates() -> Iterator[AssetTemplate]:
     table, _ = tabled(declarations())
     yield from table
     yield from (canary_training(band) for band in bands())
-    yield from ferry_assets(daily_ferry())
+    if isinstance(ferry := working_ferry(), Ferry):
+        yield from ferry_assets(ferry)
 
 
 defs = declared_defs(lab_from_environment())

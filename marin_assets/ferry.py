@@ -13,10 +13,21 @@ from marin_assets.references import every_day
 from marin_assets.runs import AUDITED, CLEAN, LOSS, SCORED_ITEMS, SCORES
 from partitions.axes import FIRST_DAY, days
 from recipes import ferry as recipe
+from recipes.daily import daily_ferry
 from recipes.ferry import Ferry
+from recipes.lab import Broken
 from recipes.records.run import Run
 from recipes.runs import policy
+from recipes.sources import own_recipes
 from resources.lab import Lab
+
+
+def working_ferry() -> Ferry | Broken:
+    """Return the lab's daily ferry, or why it is disabled: a mistake in its declaration must not stop the lab."""
+    try:
+        return daily_ferry()
+    except Exception as error:  # whatever a recipe file raises, the other assets load
+        return Broken("ferry", " and ".join(own_recipes().ferries), f"{type(error).__name__}: {error}")
 
 
 def ferry_assets(ferry: Ferry) -> Iterator[AssetTemplate]:

@@ -17,17 +17,32 @@ from lineage.build.plan import ancestors_first
 from marin_assets.areas import OWNER_OF_GROUP, owners
 from marin_assets.definitions import build_defs, tabled
 from marin_assets.factory import dependencies
+from marin_assets.ferry import working_ferry
 from marin_assets.runs import LaunchRefusedError
 from partitions.axes import days
 from recipes.canary import bands
-from recipes.lab import Declarations, declarations
+from recipes.daily import daily_ferry
+from recipes.lab import Broken, Declarations, declarations
+from recipes.own_recipes import FOLDER_VARIABLE
 from recipes.records.data import decontamination
 from recipes.records.sweep import Sweep
 from recipes.runs import audit
 from recipes.smoke import smoke_ferry
+from recipes.sources import own_recipes
 from recipes.studies.default import tiny
 from resources.lab import LabResource
 
+BROKEN_FERRY = """
+from recipes.study import Study
+
+
+def study():
+    return Study("What if the ferry has a mistake?")
+
+
+def ferry():
+    raise ValueError("no warm-up")
+"""
 GOLDEN = Path(__file__).with_name("asset_graph.golden.txt")
 
 
@@ -176,3 +191,22 @@ def test_pyproject_and_workspace_name_the_same_definitions() -> None:
     module = pyproject["tool"]["dg"]["project"]["code_location_target_module"]
     assert module == workspace["load_from"][0]["python_module"]["module_name"] == "marin_assets.definitions"
     assert "dagster" not in pyproject["tool"]
+
+
+def test_a_mistake_in_the_ferry_disables_the_ferry_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/mine.py").write_text(BROKEN_FERRY)
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "own"))
+    caches = (own_recipes, daily_ferry)
+    for cached in caches:
+        cached.cache_clear()
+    broken = working_ferry()
+    monkeypatch.undo()
+    for cached in caches:
+        cached.cache_clear()
+    assert isinstance(broken, Broken) and "mine.py" in str(broken) and "no warm-up" in str(broken)
+    definitions = build_defs(LabResource(root=str(tmp_path)), ferry=None, declared=Declarations(broken=(broken,)))
+    dg.Definitions.validate_loadable(definitions)
+    keys = {spec.key.to_user_string() for spec in definitions.resolve_all_asset_specs()}
+    assert "broken/ferry" in keys and not any(key.startswith("ferry/") for key in keys)
+    assert "leaderboard" in keys and "operations/ferry_pass_rate" in keys
