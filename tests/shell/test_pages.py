@@ -58,11 +58,12 @@ def port(artifact: Artifact) -> Iterator[int]:
 
 def get(port: int, path: str, host: str = "127.0.0.1") -> tuple[int, bytes]:
     connection = http.client.HTTPConnection("127.0.0.1", port)
-    connection.request("GET", path, headers={"Host": f"{host}:{port}"})
-    response = connection.getresponse()
-    answer = response.status, response.read()
-    connection.close()
-    return answer
+    try:
+        connection.request("GET", path, headers={"Host": f"{host}:{port}"})
+        response = connection.getresponse()
+        return response.status, response.read()
+    finally:
+        connection.close()
 
 
 def link_of(artifact: Artifact, name: str = "report.html") -> str:
