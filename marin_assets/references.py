@@ -9,6 +9,7 @@ from typing import Any
 
 import dagster as dg
 
+from lineage.project import CODE
 from lineage.stage import Stage
 
 FERRY_DEADLINE = "0 12 * * *"
@@ -20,17 +21,26 @@ DAY = datetime.timedelta(days=1)
 def code_reference(function: Callable[..., Any]) -> dg.CodeReferencesMetadataValue:
     """Return the metadata that ties an asset's page to the function that makes it. Dagster warns that it is beta."""
     code = inspect.unwrap(function).__code__
+    return _reference(code.co_filename, code.co_firstlineno, function.__qualname__)
+
+
+@cache
+def job_reference(job: str) -> dg.CodeReferencesMetadataValue:
+    """Return the metadata that ties an asset's page to the program `python -m JOB`, which makes it."""
+    return _reference(str(CODE.joinpath(*job.split("."), "__main__.py")), 1, f"python -m {job}")
+
+
+def _reference(path: str, line: int, label: str) -> dg.CodeReferencesMetadataValue:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*is currently in beta")
-        place = dg.LocalFileCodeReference(
-            file_path=code.co_filename, line_number=code.co_firstlineno, label=function.__qualname__
-        )
+        place = dg.LocalFileCodeReference(file_path=path, line_number=line, label=label)
         return dg.CodeReferencesMetadataValue(code_references=[place])
 
 
 def stage_references(stage: Stage) -> dict[str, dg.CodeReferencesMetadataValue]:
-    """Return the reference to a stage's function; none for a stage that a job runs elsewhere."""
-    return {} if stage.run is None else {"dagster/code_references": code_reference(stage.run)}
+    """Return the reference to a stage's function, or to the program of a stage that is a job."""
+    made_by = code_reference(stage.run) if stage.run is not None else job_reference(str(stage.job))
+    return {"dagster/code_references": made_by}
 
 
 def every_day(deadline: str = FERRY_DEADLINE) -> dg.FreshnessPolicy:

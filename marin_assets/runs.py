@@ -29,6 +29,7 @@ from marin_assets.invariants import (
     score_violations,
     special_token_violations,
 )
+from marin_assets.references import stage_references
 from partitions.axes import step_and_task, steps, steps_by_task
 from recipes.records.run import Run
 from recipes.runs import (
@@ -145,6 +146,7 @@ def training_asset(run: Run) -> dg.AssetsDefinition:
         description=f"Trains `{run.name}` for {run.spec.num_steps} steps, keeping {_kept(run.spec)}.",
         owners=owners("runs"),
         kinds={"jax"},
+        metadata=stage_references(final.stage),
         code_version=f"{final.stage.name}@{final.stage.version}",
         config_schema=training_config_schema(),
         check_specs=[

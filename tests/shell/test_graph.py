@@ -71,6 +71,13 @@ def test_what_is_made_every_day_says_by_when(real_definitions: dg.Definitions) -
     assert due == {"ferry/report", "leaderboard", *(f"canary/{band.hardware}" for band in bands())}
 
 
+@pytest.mark.parametrize("key", [["runs", "tiny", "training"], ["runs", "tiny", "eval_result"]])
+def test_an_asset_that_a_job_makes_refers_to_its_program(key: list[str], real_definitions: dg.Definitions) -> None:
+    asset = real_definitions.resolve_assets_def(dg.AssetKey(key))
+    (reference,) = asset.metadata_by_key[dg.AssetKey(key)]["dagster/code_references"].code_references
+    assert "def main(" in Path(reference.file_path).read_text() and reference.label.startswith("python -m ")
+
+
 def test_an_asset_refers_to_the_function_that_makes_it(real_definitions: dg.Definitions) -> None:
     for key, function in ((["datakit", "normalized"], normalize), (["ferry", "report"], write_report)):
         asset = real_definitions.resolve_assets_def(dg.AssetKey(key))
