@@ -43,6 +43,27 @@ def test_rows_are_conserved_and_said_so_in_the_ui(sailed: Sailed) -> None:
     assert metadata["rows_in"] == metadata["rows_out"] + drops
 
 
+def shown(sailed: Sailed, *key: str) -> dict[str, dg.MetadataValue]:
+    """The metadata of the newest materialization of an asset."""
+    event = sailed.instance.get_latest_materialization_event(dg.AssetKey(list(key)))
+    assert event is not None and event.asset_materialization is not None
+    return dict(event.asset_materialization.metadata)
+
+
+def test_the_ui_shows_learning_curves_columns_and_the_report(sailed: Sailed) -> None:
+    checkpoint = shown(sailed, "ferry", "runs", "smoke", "checkpoint")
+    assert str(checkpoint["loss_curve"].value).startswith("![picture](data:image/png;base64,")
+    records = sailed.instance.fetch_observations(dg.AssetKey(["ferry", "runs", "smoke", "checkpoint"]), limit=100).records
+    seen = [record.asset_observation.metadata for record in records if record.asset_observation is not None]
+    losses = [metadata["loss_nats"] for metadata in seen if "loss_nats" in metadata]
+    assert len(losses) >= 2 and all(isinstance(each, dg.FloatMetadataValue) for each in losses), "the UI plots floats"
+    schema = shown(sailed, "ferry", "datakit", "normalized", "vendored_prose")["dagster/column_schema"]
+    assert isinstance(schema, dg.TableSchemaMetadataValue)
+    assert {"id", "text"} <= {column.name for column in schema.value.columns}
+    page = shown(sailed, "ferry", "report")["page"]
+    assert isinstance(page, dg.UrlMetadataValue) and page.url.endswith("/report.html")
+
+
 def test_a_second_sailing_reuses_every_artifact(sailed: Sailed) -> None:
     before = {artifact.spec.address for artifact in sailed.lab.ferry_store.artifacts()}
     result = sailed.definitions.resolve_job_def("smoke_ferry").execute_in_process(partition_key=DAY, instance=sailed.instance)
