@@ -8,6 +8,8 @@ PY := .venv/bin/python
 OF_EXTRAS := tests/datakit/test_datatrove_steps.py tests/datakit/test_datatrove_files.py \
 	tests/standards/test_croissant_itself.py tests/lineage/test_ray_tasks.py \
 	tests/datakit/test_fasttext_scorer.py tests/datakit/test_contamination_paraphrase.py tests/post_training/test_environments.py
+# Tests that compile programs. They run in workers of their own, which stay small: no worker imports and collects all tests.
+COMPILING := tests/evals tests/post_training tests/trainer
 PACKAGES := lineage datakit trainer serving evals science recipes marin_assets resources sensors jobs partitions scenarios standards operations post_training
 
 .PHONY: help setup wheel extras libtpu ferry bison histories isoflop isoflop-rehearsal coverage moe moe-study post-train post-train-study swarm site ui test test-long cluster-test cluster-ferry chaos image-test purge-study fuzz check check-fast format lock scale-test clean
@@ -65,7 +67,7 @@ extras: ## Build .venv-extras, which has the optional packages too, for the test
 	@sh tools/bootstrap.sh requirements-extras.lock .venv-extras
 
 test: setup ## Run the fast tests: every promise at least once
-	@$(PY) -m pytest -n 2
+	@$(PY) -m pytest -n 2 $(COMPILING); first=$$?; $(PY) -m pytest -n 2 $(COMPILING:%=--ignore=%) && exit $$first
 
 libtpu: setup ## Install the compiler of TPUs into .libtpu for the long tests (137 MB, once)
 	@sh tools/libtpu.sh

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from gcs_server import GcsServer, gcs_server
-from memory import free_programs, peak_bytes, resident_bytes, return_freed_memory
+from memory import forget_cached, free_programs, peak_bytes, resident_bytes, return_freed_memory
 from properties import register_profiles
 
 if TYPE_CHECKING:
@@ -93,9 +93,10 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def recorded_peak(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Record by how much a module raised the peak of its process."""
+    """Record by how much a module raised the peak of its process, and empty the module's caches."""
     before = peak_bytes()
     yield
+    forget_cached(request.module)
     request.config.stash[_GROWTH].append((peak_bytes() - before, request.node.nodeid))
 
 

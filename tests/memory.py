@@ -1,10 +1,15 @@
 """What this process holds, and how it gives memory back."""
 
 import ctypes
+import functools
 import gc
 import resource
 import sys
 from pathlib import Path
+from types import ModuleType
+
+CACHED = type(functools.cache(len))
+"""What `functools.cache` makes of a function."""
 
 
 def free_programs() -> None:
@@ -12,6 +17,13 @@ def free_programs() -> None:
     if "jax" in sys.modules:
         sys.modules["jax"].clear_caches()
     return_freed_memory()
+
+
+def forget_cached(module: ModuleType) -> None:
+    """Empty the caches of functions that a module defines: they hold models and compiled steps until the process ends."""
+    for function in vars(module).values():
+        if isinstance(function, CACHED) and function.__module__ == module.__name__:
+            function.cache_clear()
 
 
 def return_freed_memory() -> None:

@@ -230,7 +230,7 @@ def test_events_from_before_an_upgrade_still_agree(store: Store) -> None:
     assert [each.kind for each in compared([lie]).disagreements] == ["other_bytes"]
 
 
-@pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("stride", [13, pytest.param(1, marks=pytest.mark.slow)])
 def test_killed_at_any_operation_it_loses_nothing_and_the_next_run_finishes(store: Store, tmp_path: Path, stride: int) -> None:
     unsealed(store)
     command = [

@@ -186,8 +186,15 @@ def test_another_mixture_is_refused(before: Store) -> None:
         trained(before, run_node(forecast_node(), data=mixture(2)))
 
 
-@pytest.mark.parametrize("name", ["target", "renamed"])
-@pytest.mark.parametrize("seed", [0, 5])
+@pytest.mark.parametrize(
+    ("name", "seed"),
+    [
+        ("target", 0),
+        ("renamed", 5),
+        pytest.param("target", 5, marks=pytest.mark.slow),
+        pytest.param("renamed", 0, marks=pytest.mark.slow),
+    ],
+)
 def test_a_run_that_was_launched_first_is_refused_under_any_name_and_seed(before: Store, name: str, seed: int) -> None:
     made(before, run_node(None, replace(TARGET, name=name, seed=seed)))
     with pytest.raises(RefusedForecastError, match="trained already"):

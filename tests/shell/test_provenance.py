@@ -149,6 +149,7 @@ def forward_steps(order: DataOrder, document: str, batch_size: int, num_steps: i
     return steps
 
 
+@pytest.mark.slow
 def test_the_checkpoint_is_made_again_from_its_manifest_bit_for_bit(sailed: Sailed, tmp_path: Path) -> None:
     checkpoint = final_checkpoint(sailed)
     result = reproduce(checkpoint, Store(str(tmp_path / "again")), stages())

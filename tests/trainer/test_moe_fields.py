@@ -28,6 +28,7 @@ CASES = {
     "long and short": ExtrasConfig(long_short=LongShortConfig(2, 4)),
     "everything": EVERYTHING,
 }
+FAST_CASES = ("nothing", "everything")
 
 
 def config_of(extras: ExtrasConfig, activation: str = "swiglu") -> MoeConfig:
@@ -128,7 +129,7 @@ def obvious(model: Transformer, config: MoeConfig, tokens: np.ndarray) -> np.nda
     return normed(x, model.norm)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [pytest.param(case, marks=() if case in FAST_CASES else pytest.mark.slow) for case in CASES])
 def test_a_field_does_what_its_formula_says(case: str) -> None:
     activation = "bilinear" if case == "nothing" else "swiglu"
     config = replace(config_of(CASES[case], activation), initializer_range=0.3)

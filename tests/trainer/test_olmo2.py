@@ -17,14 +17,13 @@ import numpy as np
 import pytest
 import tiny_run
 from safetensors.numpy import save_file
-from tiny_models import random_model
 from tiny_run import job_of, metrics_of
 
 from lineage.config import from_jsonable, to_jsonable
 from serving.server.engine import Engine, EngineSettings
 from trainer.hf.convert import from_hf, from_hf_config, hf_config, to_hf
 from trainer.hf.folder import read_hf_folder
-from trainer.model.build import model_shapes
+from trainer.model.build import init_model, model_shapes
 from trainer.model.transformer import Transformer
 from trainer.optimizers.groups import groups
 from trainer.scoring import load_scorer
@@ -226,6 +225,6 @@ def test_initial_weights_have_the_deviation_of_the_paper_at_every_depth() -> Non
     config = Olmo2Config(
         vocab_size=64, hidden_dim=64, intermediate_dim=128, num_layers=6, num_heads=4, num_kv_heads=4, max_seq_len=8
     )
-    blocks = random_model(config).blocks.stacked
+    blocks = eqx.filter_jit(init_model)(config, key=jax.random.PRNGKey(0)).blocks.stacked
     for weight in (blocks.attention.w_q, blocks.attention.w_o, blocks.mlp.w_down):
         np.testing.assert_allclose(np.asarray(weight.array).std(axis=tuple(range(1, weight.array.ndim))), 0.02, rtol=0.06)

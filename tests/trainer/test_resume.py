@@ -70,8 +70,13 @@ def test_sigterm_saves_and_leaves_with_its_own_code(tmp_path: Path) -> None:
 
 def test_sigterm_in_the_first_steps_is_heard_at_the_next_one(tmp_path: Path) -> None:
     """Before it is known how long a step takes, none is started ahead of what has been read."""
-    job = job_of(tmp_path, replace(RUN, num_steps=5))
-    assert ended(started(tmp_path, {"MARIN_FAULTS": "term@1"})) == [LEFT]
+    job, stop, before = job_of(tmp_path, SHORT), Stop(), signal.getsignal(signal.SIGTERM)
+    stop.listen()
+    try:
+        with pytest.raises(PreemptedError, match="checkpoint saved at step 2"):
+            train(job, Running(faults=parse_faults("term@1")), stop)
+    finally:
+        signal.signal(signal.SIGTERM, before)
     assert rolling_steps(job) == [2]
 
 

@@ -26,7 +26,7 @@ from trainer.spec.stage import CheckpointConfig, step_partition
 from trainer.train import train
 
 ROOT = Path(__file__).resolve().parents[2]
-RUN = replace(tiny_run.RUN, name="r", model=replace(tiny_run.RUN.model, num_kv_heads=1), num_steps=90, save_every_steps=30)
+RUN = replace(tiny_run.RUN, name="r", num_steps=90, save_every_steps=30)
 
 NOTES = "attention blocked: the choice for cpu; layers unrolled: 1 on cpu, auto requested; repeats to the bit on one mesh (cpu)"
 

@@ -41,8 +41,8 @@ def test_other_inputs_than_an_unfinished_run_had_are_refused_until_it_is_cleared
     for detail in (rolling.spec.version, checkpoint_spec(other.spec, 1).version, f"`rm -r {rolling.uri}`"):
         assert detail in str(refused.value)
     assert f"inputs.mixture.data version is '{mixture.data_version}' there, '{'0' * 32}' here" in str(refused.value)
-    slower = with_config(job, batch_size=2)
-    with pytest.raises(ValueError, match=re.escape("config.run.batch_size is 4 there, 2 here")):
+    slower = with_config(job, seed=1)
+    with pytest.raises(ValueError, match=re.escape("config.run.seed is 0 there, 1 here")):
         train(slower)
     shutil.rmtree(rolling.uri)
     assert train(slower).manifest.extra["checkpoint"]["step"] == 12
@@ -51,7 +51,7 @@ def test_other_inputs_than_an_unfinished_run_had_are_refused_until_it_is_cleared
 def test_a_run_of_another_day_is_another_run(tmp_path: Path) -> None:
     job = job_of(tmp_path, SHORT)
     preempted(replace(job, spec=replace(job.spec, partition="2026-11-21")))
-    today = with_config(replace(job, spec=replace(job.spec, partition="2026-11-22")), batch_size=2)
+    today = with_config(replace(job, spec=replace(job.spec, partition="2026-11-22")), seed=1)
     assert train(today).manifest.extra["checkpoint"]["step"] == 12
 
 
@@ -63,7 +63,7 @@ def test_what_a_finished_run_left_is_deleted(tmp_path: Path, monkeypatch: pytest
         killed.setattr(Saver, "forget_rolling", lambda self: None)  # as a kill after the commit does
         train(job)
     assert len(list(rolling_store(job.store).artifacts())) == 1
-    train(with_config(job, batch_size=2))
+    train(with_config(job, seed=1))
     assert not list(rolling_store(job.store).artifacts())
 
 

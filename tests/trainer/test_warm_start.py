@@ -9,11 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import polars as pl
 import pytest
+import tiny_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from properties import examples
 from safetensors.numpy import load_file
-from tiny import tiny_model, tiny_spec
+from tiny import tiny_spec
 
 from lineage.artifact.store import Artifact, Store
 from lineage.build.plan import Node, Stage, ancestors_first, build, resolve, spec_of
@@ -53,7 +54,7 @@ from trainer.train import train
 SEQ_LEN = 16
 RUN = tiny_spec(
     name="first",
-    model=tiny_model(vocab_size=50, hidden_dim=16, intermediate_dim=32, num_heads=2, num_kv_heads=1, max_seq_len=SEQ_LEN),
+    model=tiny_run.RUN.model,
     schedule=WarmupStableDecay(peak_learning_rate=1e-2, warmup_steps=5, decay_frac=0.5),
     seq_len=SEQ_LEN,
     num_steps=30,
@@ -167,8 +168,12 @@ def test_a_mixture_begins_as_the_dense_model_that_its_experts_are_copies_of(per_
     if per_token == 1:  # the weight of the only expert is 1, so whichever it is, the bits are the same
         turned = eqx.tree_at(lambda m: m.blocks.stacked.experts.router.weight.array, mixed, replace_fn=lambda w: -w)
         np.testing.assert_array_equal(hidden_of(turned, rows, replace(PLAIN, experts="reference")), ours)
-        made = trained(store, checkpoint(run, 6, Text(1), first))
-        assert np.isfinite(losses(made)).all()
+
+
+@pytest.mark.slow
+def test_a_mixture_that_began_as_a_dense_model_trains(store: Store) -> None:
+    made = trained(store, checkpoint(upcycled(1), 6, Text(1), checkpoint(RUN, 20, Text(0))))
+    assert np.isfinite(losses(made)).all()
 
 
 def test_a_mixture_that_cannot_compute_what_the_dense_model_does_is_refused(store: Store) -> None:
@@ -384,7 +389,7 @@ GUARDED = replace(
 )
 
 
-@pytest.mark.parametrize("step", [20, 30])
+@pytest.mark.parametrize("step", [20, pytest.param(30, marks=pytest.mark.slow)])
 def test_rebuilt_guards_are_those_that_the_run_before_had(store: Store, step: int) -> None:
     """After steps that were clipped and steps that were skipped, bit for bit."""
     start = trained(store, checkpoint(GUARDED, step, Text(0)))
