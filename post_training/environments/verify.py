@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from evals.sandbox.run import NoSandboxError
 from lineage.artifact.store import Artifact
-from post_training.environments import arithmetic, benchmark, gym, rephrase
+from post_training.environments import arithmetic, benchmark, gym, rephrase, repository
 from post_training.environments.prompt import Prompt, Verdict
 
 log = logging.getLogger("post_training")
@@ -19,6 +19,7 @@ VERIFIERS: Mapping[str, Verifier] = MappingProxyType(
         benchmark.BENCHMARK.name: benchmark.judge,
         gym.GYM.name: gym.judge,
         rephrase.REPHRASE.name: rephrase.judge,
+        repository.REPOSITORY.name: repository.judge,
     }
 )
 SECOND_VERIFIERS: Mapping[str, Verifier] = MappingProxyType({arithmetic.ADDITION.name: arithmetic.judge_by_value})

@@ -58,6 +58,18 @@ class _Row:
     def text(self) -> str:
         return self.facts["text"]
 
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        """The conversation: that of an agent, or prompt and completion."""
+        if self.facts["messages"]:
+            return json.loads(self.facts["messages"])
+        return [{"role": "user", "content": self.prompt.text}, {"role": "assistant", "content": self.text}]
+
+    @property
+    def said(self) -> str:
+        """All that the teacher wrote."""
+        return "\n".join(message["content"] for message in self.messages if message["role"] == "assistant")
+
     def drop(self, reason: str, detail: str = "") -> None:
         self.reason, self.detail = reason, detail
 
@@ -144,8 +156,8 @@ def _graded(config: AcceptConfig, rows: Sequence[_Row]) -> None:
 
 def _without_duplicates(config: AcceptConfig, rows: Sequence[_Row]) -> None:
     left = _left(rows)
-    documents = [document_of(row.prompt, row.text) for row in left]
-    found = duplicates_of(documents, [row.text for row in left], config.min_jaccard)
+    documents = [document_of(row.prompt, row.said) for row in left]
+    found = duplicates_of(documents, [row.said for row in left], config.min_jaccard)
     for place, (kept, kind) in found.items():
         left[place].drop(f"{kind} duplicate", left[kept].name)
 
@@ -181,9 +193,8 @@ def _write(out: Writer, config: AcceptConfig, environment: Artifact, rows: Seque
 
 def _record(row: _Row, facts: dict) -> dict:
     """Return a line of the source: the text, the same as messages, and where it came from."""
-    said = [{"role": "user", "content": row.prompt.text}, {"role": "assistant", "content": row.text}]
     named = {name: facts[name] for name in ("rollout", "prompt_id", "verifier", "teacher_model", "teacher_version")}
-    return {"id": row.name, "text": document_of(row.prompt, row.text), "messages": said, **named}
+    return {"id": row.name, "text": document_of(row.prompt, row.said), "messages": row.messages, **named}
 
 
 SYNTHETIC_ACCEPTED = Stage(

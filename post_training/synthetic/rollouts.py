@@ -9,12 +9,14 @@ import logging
 import os
 import socket
 import uuid
+from collections.abc import Sequence
 
 import polars as pl
 
 from lineage.artifact.store import Artifact
 from lineage.stage import Stage
 from lineage.writing.writer import Writer
+from post_training.environments import repository
 from post_training.environments.prompt import Prompt
 from post_training.environments.table import read_prompts
 from post_training.synthetic.claims import Claims
@@ -31,6 +33,7 @@ def synthesize(out: Writer, config: ShardConfig, environment: Artifact, teacher:
     `teacher`: the checkpoint that the URL must serve; without it the teacher is known by its URL alone.
     Raises: ValueError if the URL serves another checkpoint, or a shard has no prompt.
     """
+    from post_training.synthetic.agents import agent_rows
     from post_training.synthetic.teacher import SCHEMA, rows_of, served_version  # it loads JAX, which the graph does without
 
     prompts = prompts_of(config, environment)
@@ -40,9 +43,15 @@ def synthesize(out: Writer, config: ShardConfig, environment: Artifact, teacher:
         for first in range(0, len(prompts), config.unit_prompts)
     }
     who = f"{socket.gethostname()} {os.getpid()} {uuid.uuid4().hex[:6]}"
+
+    def answered(asked: Sequence[Prompt]) -> pl.DataFrame:
+        if config.teacher.form == "agent":
+            return agent_rows(config, asked, version, repository.folder_of(environment.input("raw")))
+        return rows_of(config, asked, version)
+
     claims = Claims(out.store.storage, out.spec.version, who, config.claim_seconds)
     names = list(units)
-    recorded = claims.work(names, lambda unit: rows_of(config, units[unit], version).write_ndjson())
+    recorded = claims.work(names, lambda unit: answered(units[unit]).write_ndjson())
     log.info("%s: %d of %d units by this process", out.spec.name, recorded, len(units))
     tables = [pl.read_ndjson(io.StringIO(text), schema=SCHEMA) for text in claims.sealed(names)]
     rows = pl.concat(tables)

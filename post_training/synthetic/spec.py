@@ -14,12 +14,13 @@ class Teacher:
     url: str = field(default="", metadata={"identity": False})
     """Without /v1. It is no part of the identity: the same model may be served elsewhere."""
 
-    form: Literal["completion", "chat"] = "completion"
-    """`completion`: the prompt's text goes to /v1/completions. `chat`: it is the message of a user."""
+    form: Literal["completion", "chat", "agent"] = "completion"
+    """`completion`: the prompt's text goes to /v1/completions. `chat`: it is the message of a user. `agent`: the teacher
+    answers after it has looked at the environment's repository through a shell that only reads (`post_training.agents`)."""
 
     def __post_init__(self) -> None:
         require(bool(self.model), "teacher.model", self.model, "the name under which the server serves the model")
-        require(self.form in ("completion", "chat"), "teacher.form", self.form, "completion or chat")
+        require(self.form in ("completion", "chat", "agent"), "teacher.form", self.form, "completion, chat or agent")
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,11 @@ class SynthesisConfig:
     teacher: Teacher
     samples: int
     max_tokens: int
+    """Tokens of a completion; of an agent, all that it says."""
+
+    max_turns: int = 15
+    """Turns of an agent."""
+
     temperature: float = 1.0
     top_p: float = 1.0
     seed: int = 0
@@ -47,7 +53,7 @@ class SynthesisConfig:
     patience_seconds: float = field(default=600.0, metadata={"identity": False})
 
     def __post_init__(self) -> None:
-        for name in ("samples", "max_tokens", "shards", "unit_prompts", "claim_seconds", "concurrency"):
+        for name in ("samples", "max_tokens", "max_turns", "shards", "unit_prompts", "claim_seconds", "concurrency"):
             require(getattr(self, name) > 0, f"synthesis.{name}", getattr(self, name), "positive")
         require(self.temperature > 0 or self.samples == 1, "synthesis.samples", self.samples, "1 for greedy completions")
         require(self.temperature >= 0, "synthesis.temperature", self.temperature, "at least 0")

@@ -25,9 +25,11 @@ SCHEMA = {
     "teacher_model": pl.String,
     "teacher_version": pl.String,
     "fault": pl.String,
+    "messages": pl.String,
 }
 """A row for each completion. `rollout` is `<prompt id>#<sample>`. `teacher_version` is what the server reported with the
-answer; empty if it reports none. `fault` is the server's refusal, and empty for a completion."""
+answer; empty if it reports none. `fault` is the server's refusal, and empty for a completion. `messages` is an agent's
+conversation as JSON, and empty otherwise."""
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 
 
@@ -87,7 +89,7 @@ def _request(config: SynthesisConfig, prompt: Prompt, sample: int) -> tuple[str,
 
 def _row(config: SynthesisConfig, prompt: Prompt, sample: int, recorded: Recorded) -> dict[str, Any]:
     row = {"rollout": rollout_id(prompt, sample), "prompt_id": prompt.prompt_id, "sample": sample}
-    row |= {"seed": seed_of(config, prompt, sample), "teacher_model": config.teacher.model}
+    row |= {"seed": seed_of(config, prompt, sample), "teacher_model": config.teacher.model, "messages": ""}
     if recorded.status != 200:
         fault = f"{recorded.status}: {recorded.answer}"[:500]
         return row | {"text": "", "finish_reason": "", "tokens": 0, "teacher_version": "", "fault": fault}
