@@ -96,8 +96,8 @@ image-test: setup ## The image's environment: the production instance, runs as p
 	@[ -n "$$MARIN_KUBECONFIG" ] || bash tests/lab/build_kube.sh
 	@$(PY) -m pytest -n 0 -m cluster tests/deploy/test_image_environment.py tests/lab/test_fake_gcs.py tests/lab/test_run_pods.py
 
-purge-study: setup ## 1,000 random graphs with random pins through purge, restore and settlement (some minutes)
-	@$(PY) -m pytest -n 2 tests/operations/test_purge.py --hypothesis-profile thousand -o faulthandler_timeout=3000
+purge-study: setup ## 1,000 random graphs with random pins through purge, restore and settlement, beside builders and readers (some minutes)
+	@$(PY) -m pytest -n 2 tests/operations/test_purge.py tests/operations/test_purge_at_work.py --hypothesis-profile thousand -o faulthandler_timeout=3000
 
 fuzz: setup ## 100,000 hostile inputs each to manifests, readers, model files, the HTTP service, specs and chat templates (an hour or more)
 	@$(PY) -m fuzz $(TARGETS) --inputs $(or $(INPUTS),100000)

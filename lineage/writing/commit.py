@@ -11,6 +11,7 @@ from lineage.artifact.file_entries import file_entry
 from lineage.artifact.made_by import this_process
 from lineage.artifact.manifest import MANIFEST_NAME, Manifest, ResourceUse, ShardRecord, content_version, to_json
 from lineage.artifact.store import Artifact, Store
+from lineage.artifact.trash import in_trash
 from lineage.commit_log.entries import announce
 from lineage.shards.run import ShardFolder
 from lineage.signing.sign import sign_manifest
@@ -115,7 +116,11 @@ def damage_of(artifact: Artifact) -> str | None:
 
 
 def _delete_orphans(store: Store, manifest: Manifest) -> None:
-    """Delete data folders of writers that were killed before their manifest. A living loser deletes its own."""
-    for name in store.storage.folders(manifest.spec.address):
-        if name.startswith("data-") and name != manifest.data_folder:
+    """Delete data folders of writers that were killed before their manifest. A living loser deletes its own.
+
+    Data whose manifest a purge has put into the trash is no orphan: it may be restored.
+    """
+    names = store.storage.folders(manifest.spec.address)
+    for name in names:
+        if name.startswith("data-") and name != manifest.data_folder and in_trash(name) not in names:
             store.storage.delete(f"{manifest.spec.address}/{name}")

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from lineage.artifact.manifest import MANIFEST_NAME, from_json
 from lineage.artifact.store import Artifact, Store
+from lineage.artifact.trash import MARK
 from lineage.build.drifted import drifted_artifacts, newest
 from lineage.build.reproduce import Registry
 from lineage.build.verify import difference, remake
@@ -74,8 +75,9 @@ def unreproducible(stores: Sequence[Store], registry: Registry, day: datetime.da
 
 
 def orphaned_files(stores: Sequence[Store], before: Mapping[str, str]) -> Look:
-    """Data folders that no manifest refers to. `before`: subject -> when it was first seen, from the report before.
+    """Data folders that no manifest refers to and no purge has in its trash.
 
+    `before`: subject -> when it was first seen, from the report before.
     A folder that is new tonight may belong to an attempt that is still copying, so it is of low severity.
     """
     findings: list[Finding] = []
@@ -147,18 +149,24 @@ def _difference_now(artifact: Artifact, registry: Registry) -> str:
 
 
 def _data_folders(store: Store) -> dict[str, int]:
-    """Address of each attempt's data folder -> its bytes. Names that start with a dot do not belong to artifacts."""
+    """Address of each attempt's data folder -> its bytes, without what the trash of a purge can restore.
+
+    Names that start with a dot do not belong to artifacts.
+    """
     sizes: dict[str, int] = {}
+    in_trash = set()
     for top in store.storage.folders(""):
         if top.startswith("."):
             continue
         for path, size in store.storage.sizes(top).items():
             parts = f"{top}/{path}".split("/")
+            if parts[-2].startswith(f"{MARK}{DATA}"):
+                in_trash.add("/".join((*parts[:-2], parts[-2].removeprefix(MARK))))
             at = next((index for index, part in enumerate(parts[:-1]) if part.startswith(DATA)), None)
             if at is not None:
                 place = "/".join(parts[: at + 1])
                 sizes[place] = sizes.get(place, 0) + size
-    return sizes
+    return {place: size for place, size in sizes.items() if place not in in_trash}
 
 
 def _is_used(store: Store, address: str, folder: str) -> bool:

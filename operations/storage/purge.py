@@ -9,8 +9,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lineage.artifact.manifest import MANIFEST_NAME, from_json
+from lineage.artifact.manifest import MANIFEST_NAME, Manifest, from_json
 from lineage.artifact.store import Artifact, Store
+from lineage.artifact.trash import in_trash
 from lineage.jobs.claims import MARKS
 from lineage.signing.sign import envelope_address
 from operations.storage.plan import MAX_AGE, Goes, RefusedPlanError, approval, read_plan, text_digest
@@ -104,11 +105,19 @@ def _refuse_stale(
 
 
 def _trash(store: Store, digest: str, each: Goes) -> None:
-    """Copy the manifest to the trash, then delete it. So a purge that is killed between the two has lost nothing."""
+    """Mark the data, copy the manifest to the trash, then delete it. A purge that is killed in between has lost nothing.
+
+    The mark keeps the data if the artifact is made again: a commit deletes other data folders of its address.
+    """
     text = store.storage.read_text(f"{each.address}/{MANIFEST_NAME}")
     if text is not None:
+        store.storage.create(_mark(each.address, from_json(text, each.address).data_folder, digest), "{}")
         store.storage.create(f"{TRASH}/{digest}/{each.address}/{TRASHED}", text)
         store.storage.delete(f"{each.address}/{MANIFEST_NAME}")
+
+
+def _mark(address: str, data_folder: str, digest: str) -> str:
+    return f"{address}/{in_trash(data_folder)}/{digest}.json"
 
 
 def trashed(store: Store, digest: str) -> list[str]:
@@ -119,9 +128,11 @@ def trashed(store: Store, digest: str) -> list[str]:
 def restore(store: Store, digest: str, address: str) -> list[str]:
     """Restore an artifact with every ancestor that the same plan took. Returns the restored addresses, ancestors first.
 
-    Raises: ValueError if it is not in the trash.
+    What was made again meanwhile stays as it is, and its older version stays in the trash. Raises: ValueError if the artifact
+    is not in the trash, or if its data was deleted.
     """
-    wanted: dict[str, str] = {}
+    wanted: dict[str, Manifest] = {}
+    texts: dict[str, str] = {}
     pending = [address]
     while pending:
         current = pending.pop()
@@ -130,14 +141,25 @@ def restore(store: Store, digest: str, address: str) -> list[str]:
             raise ValueError(f"{address} is not in the trash of plan {digest}; it has {len(trashed(store, digest))} artifacts")
         if text is not None:
             wanted.pop(current, None)
-            wanted[current] = text
-            pending += [ref.address for ref in from_json(text, current).spec.inputs]
+            wanted[current], texts[current] = from_json(text, current), text
+            pending += [ref.address for ref in wanted[current].spec.inputs]
+    for current, manifest in wanted.items():
+        _check_data(store, current, manifest)
     restored = []
-    for current, text in reversed(wanted.items()):
-        store.storage.create(f"{current}/{MANIFEST_NAME}", text)  # False if it was made again: that one stays
-        store.storage.delete(f"{TRASH}/{digest}/{current}/{TRASHED}")
-        restored.append(current)
+    for current, manifest in reversed(wanted.items()):
+        if store.storage.create(f"{current}/{MANIFEST_NAME}", texts[current]):
+            store.storage.delete(f"{TRASH}/{digest}/{current}/{TRASHED}")
+            store.storage.delete(_mark(current, manifest.data_folder, digest))
+            restored.append(current)
     return restored
+
+
+def _check_data(store: Store, address: str, manifest: Manifest) -> None:
+    """Raises: ValueError if a file of a trashed artifact is not there."""
+    there = store.storage.sizes(f"{address}/{manifest.data_folder}")
+    lost = [entry.path for entry in manifest.files if entry.path not in there]
+    if lost and store.open(address) is None:
+        raise ValueError(f"{address} cannot be restored: {lost[0]} and {len(lost) - 1} other files of it were deleted")
 
 
 def settle(store: Store, digest: str, now: datetime.datetime) -> list[str]:
@@ -168,6 +190,7 @@ def settle(store: Store, digest: str, now: datetime.datetime) -> list[str]:
         if present is None or present.manifest.data_folder != data:
             store.storage.delete(f"{address}/{data}")
             store.storage.delete(envelope_address(f"{address}/{MANIFEST_NAME}", text))
+        store.storage.delete(_mark(address, data, digest))
         store.storage.delete(where)
         gone.append(address)
     return gone

@@ -235,6 +235,36 @@ def test_an_artifact_that_was_made_again_survives_the_settlement(tmp_path: Path)
     again.verify()
 
 
+def test_both_versions_of_what_was_made_again_and_purged_again_can_be_restored(tmp_path: Path) -> None:
+    """Found 2026-11-26: a commit took the data in the trash for what a killed writer had left, and deleted it."""
+    store = Store(str(tmp_path))
+    write(store, 1, [])
+    first = bytes_below(store)
+    digest = planned(store, {})
+    purge(store, digest, {}, NOW)
+    address = write(store, 1, []).spec.address
+    assert restore(store, digest, address) == [] and trashed(store, digest) == [address]  # what stands stays
+    second = {name: data for name, data in bytes_below(store).items() if "/trashed-" not in name and name not in first}
+    later = NOW + DAY
+    again = planned(store, {}, now=later)
+    purge(store, again, {}, later)
+    assert restore(store, digest, address) == [address]
+    assert first.items() <= bytes_below(store).items()
+    assert settle(store, again, later + 3 * DAY) == [address]
+    assert bytes_below(store) == first and second.keys().isdisjoint(first)
+
+
+def test_what_lost_its_data_is_not_restored(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    artifact = write(store, 1, [])
+    digest = planned(store, {})
+    purge(store, digest, {}, NOW)
+    store.storage.delete(f"{artifact.spec.address}/{artifact.manifest.data_folder}")
+    with pytest.raises(ValueError, match=r"cannot be restored: number\.txt and 0 other files"):
+        restore(store, digest, artifact.spec.address)
+    assert store.open(artifact.spec.address) is None
+
+
 def test_what_was_built_on_the_trash_brings_it_back(tmp_path: Path) -> None:
     """A writer that bypassed claims committed a child: the settlement restores its input and deletes nothing of it."""
     store = Store(str(tmp_path))

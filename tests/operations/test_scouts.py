@@ -7,6 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from random_lineage import write
+from storage_worlds import NOW, planned
 
 from datakit.sources.upstream import Upstream
 from lineage.artifact.store import Store
@@ -17,6 +18,7 @@ from operations.ledger.ledger import Ledger, open_ledger
 from operations.ledger.schema import CHECKS
 from operations.scouts import ledger_scouts, store_scouts
 from operations.scouts.reports import FOLDER, Finding, Look, Severity, read_report, reports, scouted, silent
+from operations.storage.purge import purge
 from recipes.prices import price_table
 
 NIGHT = datetime.datetime(2026, 11, 25, 2, tzinfo=datetime.UTC)
@@ -158,6 +160,13 @@ def test_a_folder_without_a_manifest_is_an_orphan_and_grows_in_severity(tmp_path
     ]
     known = {each.subject: "2026-11-25T02:00:00+00:00" for each in first.findings}
     assert {each.severity for each in store_scouts.orphaned_files([store], known).findings} == {"medium"}
+
+
+def test_what_a_purge_has_in_its_trash_is_no_orphan(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    write(store, 1, [])
+    purge(store, planned(store, {}), {}, NOW)
+    assert not list(store.artifacts()) and store_scouts.orphaned_files([store], {}).findings == ()
 
 
 def words(out: Writer, config: Mapping[str, str]) -> None:
