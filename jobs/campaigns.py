@@ -12,7 +12,7 @@ from jobs.automation import schedules_at_start
 from jobs.upkeep import job_over
 from marin_assets.outcomes import CAMPAIGN_TAG
 from partitions.axes import DAY_FORMAT
-from recipes.canary import CanaryBand
+from recipes.canary import Canary
 from resources.dagster_private import UnresolvedAssetJobDefinition
 from resources.lab import PRIORITY_TAG
 
@@ -35,14 +35,14 @@ def ferry_job() -> UnresolvedAssetJobDefinition:
     )
 
 
-def canary_job(band: CanaryBand) -> UnresolvedAssetJobDefinition:
+def canary_job(canary: Canary) -> UnresolvedAssetJobDefinition:
     """The day's canary run and its verdict. Its fixed data is canonical, and the first run that needs it makes it."""
     return dg.define_asset_job(
-        band.campaign,
-        selection=dg.AssetSelection.assets(["canary", band.hardware, "checkpoint"], ["canary", band.hardware]),
+        canary.campaign,
+        selection=dg.AssetSelection.assets(["canary", canary.hardware, "checkpoint"], ["canary", canary.hardware]),
         executor_def=dg.in_process_executor,
-        tags={CAMPAIGN_TAG: band.campaign, "dagster/max_runtime": MAX_SECONDS, PRIORITY_TAG: "production"},
-        description=f"The day's fixed training run on {band.hardware}: loss in its band, throughput near its median.",
+        tags={CAMPAIGN_TAG: canary.campaign, "dagster/max_runtime": MAX_SECONDS, PRIORITY_TAG: "production"},
+        description=f"The day's fixed training run on {canary.hardware}: loss in its band, throughput near its median.",
     )
 
 

@@ -35,7 +35,6 @@ from marin_assets.telemetry import traces_asset
 from marin_assets.transparency import transparency_log_asset
 from marin_assets.weekly import weekly_report_asset
 from recipes import data
-from recipes.canary import bands
 from recipes.ferry import Ferry
 from recipes.gaps import gap_node
 from recipes.histories.declared import declared_histories
@@ -89,8 +88,7 @@ def tabled(declared: Declarations) -> tuple[AssetTable, Declarations]:
         declared.policies, lambda corpus: corpus.name, lambda corpus: table.add(policy_assets(corpus), data.corpora(corpus))
     )
     gaps = kept(declared.gaps, lambda gap: gap.name, lambda gap: table.add(gap_families([gap]), [gap_node(gap)]))
-    for band in bands():
-        table.add(*canary_data(band))
+    canaries = kept(declared.canaries, lambda canary: canary.campaign, lambda canary: table.add(*canary_data(canary)))
     return table, replace(
         declared,
         runs=runs,
@@ -101,6 +99,7 @@ def tabled(declared: Declarations) -> tuple[AssetTable, Declarations]:
         corpora=corpora,
         policies=policies,
         gaps=gaps,
+        canaries=canaries,
         broken=tuple(broken),
     )
 
@@ -172,11 +171,11 @@ def build_defs(lab: LabOrResource, *, ferry: Ferry | None, declared: Declaration
     Without a ferry there is no daily run; a mistake has disabled it.
     """
     table, declared = tabled(declared)
-    names = [campaigns.FERRY, *(band.campaign for band in bands())]
+    names = [campaigns.FERRY, *(canary.campaign for canary in declared.canaries)]
     daily = [campaigns.ferry_job()] if ferry else []
     rates, board = upkeep.pass_rate_job(names), upkeep.leaderboard_job()
-    canaries = [campaigns.canary_job(band) for band in bands()]
-    every = [*table, *(canary_training(band) for band in bands()), *(ferry_assets(ferry) if ferry else ())]
+    canaries = [campaigns.canary_job(canary) for canary in declared.canaries]
+    every = [*table, *(canary_training(canary) for canary in declared.canaries), *(ferry_assets(ferry) if ferry else ())]
     made = [template for template in every if not template.is_external]
     sweeps = [*declared.sweeps, *(part for swarm in declared.swarms for part in (swarm.trials, swarm.confirmation))]
     of_sweeps = {template.example.key for sweep in sweeps for template in sweep_templates(sweep)}
@@ -189,7 +188,7 @@ def build_defs(lab: LabOrResource, *, ferry: Ferry | None, declared: Declaration
             *(reward_training(run) for run in declared.rewards),
             leaderboard_asset(results_of(every), declared.runs),
             verdicts_asset(declared.runs),
-            *(canary_asset(band) for band in bands()),
+            *(canary_asset(canary) for canary in declared.canaries),
             *(pass_rate_asset(name) for name in names),
             ferry_expiry_asset(),
             lineage_consistency_asset(lambda: definitions.resolve_asset_graph()),
@@ -254,9 +253,9 @@ def declared_defs(lab: LabOrResource) -> dg.Definitions:
 
 def declared_templates() -> Iterator[AssetTemplate]:
     """Yield the template of every asset that is an artifact, of what is declared today."""
-    table, _ = tabled(declarations())
+    table, declared = tabled(declarations())
     yield from table
-    yield from (canary_training(band) for band in bands())
+    yield from (canary_training(canary) for canary in declared.canaries)
     if isinstance(ferry := working_ferry(), Ferry):
         yield from ferry_assets(ferry)
 

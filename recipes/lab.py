@@ -8,11 +8,12 @@ import logging
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from types import MappingProxyType
 
 from lineage.project import PREFIX
 from recipes import studies
+from recipes.canary import Canary, canary
 from recipes.gaps import Gap
 from recipes.records.data import Corpus
 from recipes.records.reward_run import RewardRun
@@ -43,7 +44,7 @@ class Broken:
 
 @dataclass(frozen=True)
 class Declarations:
-    """What a lab declares: runs, sweeps, swarms, runs on rewards, synthetic sets, corpora, gaps, and broken ones."""
+    """What a lab declares: runs, sweeps, swarms, runs on rewards, synthetic sets, corpora, gaps, canaries, and broken ones."""
 
     runs: tuple[Run, ...] = ()
     sweeps: tuple[Sweep, ...] = ()
@@ -55,6 +56,7 @@ class Declarations:
     policies: tuple[Corpus, ...] = ()
     """Corpora whose sources are also marked by the published contamination policies."""
 
+    canaries: tuple[Canary, ...] = (canary("cpu"),)
     broken: tuple[Broken, ...] = ()
     study_of: Mapping[str, str] = field(default_factory=dict)
     """Name of a declaration -> its study."""
@@ -102,6 +104,9 @@ def load(declared: Mapping[str, Callable[[], Study]]) -> Declarations:
             loading.members(name, "corpus", study.corpora, loading.corpora)
             loading.members(name, "gap", study.gaps, loading.gaps)
             loading.members(name, "corpus of policies", study.policies, loading.policies)
+            for hardware in study.canaries:
+                for record in loading.tried(partial(canary, hardware), f"canary_{hardware}", name):
+                    loading.canaries.setdefault(hardware, record)
     for broken in loading.broken:
         log.error("%s", broken)
     return Declarations(
@@ -113,6 +118,7 @@ def load(declared: Mapping[str, Callable[[], Study]]) -> Declarations:
         corpora=tuple(loading.corpora.values()),
         gaps=tuple(loading.gaps.values()),
         policies=tuple(loading.policies.values()),
+        canaries=tuple(loading.canaries.values()),
         broken=tuple(loading.broken),
         study_of=MappingProxyType(loading.study_of),
     )
@@ -130,6 +136,7 @@ class _Loading:
     corpora: dict[str, Corpus] = field(default_factory=dict)
     gaps: dict[str, Gap] = field(default_factory=dict)
     policies: dict[str, Corpus] = field(default_factory=dict)
+    canaries: dict[str, Canary] = field(default_factory=lambda: {"cpu": canary("cpu")})
     broken: list[Broken] = field(default_factory=list)
     study_of: dict[str, str] = field(default_factory=dict)
 

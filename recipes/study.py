@@ -1,4 +1,4 @@
-"""A study declares runs, sweeps, swarms, corpora and gaps that answer one question."""
+"""A study declares runs, sweeps, swarms, corpora, gaps and canaries that answer one question."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,3 +32,6 @@ class Study:
     gaps: tuple[Callable[[], Gap], ...] = ()
     policies: tuple[Callable[[], Corpus], ...] = ()
     """Corpora whose sources are also marked by the published contamination policies, for comparison."""
+
+    canaries: tuple[str, ...] = ()
+    """Names of hardware on which the lab's canary runs every day, beside `cpu` (`recipes/canary.py`)."""

@@ -29,8 +29,8 @@ from marin_assets.operations import pass_rate_key
 from marin_assets.outcomes import classify
 from partitions.axes import DAY_FORMAT, FIRST_DAY
 from recipes import ferry as recipe
-from recipes.canary import bands
 from recipes.daily import daily_ferry
+from recipes.lab import declarations
 from resources.dagster_private import keep_engines
 from resources.lab import Lab, lab_from_environment
 
@@ -63,14 +63,17 @@ def ferry(
 
 
 def canary(
-    hardware: Annotated[str, typer.Option(help="What it trains on: cpu.")] = "cpu",
+    hardware: Annotated[str, typer.Option(help="What it trains on: cpu, or what a study declares.")] = "cpu",
     day: Annotated[str | None, DAY] = None,
     as_json: Annotated[bool, AS_JSON] = False,
 ) -> None:
     """Materialize a day's canary: its fixed run and the verdict on it."""
-    known = {band.hardware: band for band in bands()}
+    known = {each.hardware: each for each in declarations().canaries}
     if hardware not in known:
-        raise ValueError(f"there is no canary on {hardware!r}; there is one on {', '.join(known)}")
+        raise ValueError(
+            f"there is no canary on {hardware!r}; there is one on {', '.join(known)}. A study declares others: "
+            'Study(..., canaries=("h100x8",))'
+        )
     day = day_of(day)
     campaign, resource = known[hardware].campaign, lab_from_environment()
     told_in = log_file(resource.lab(), campaign, day)

@@ -19,8 +19,8 @@ from marin_assets.cli.options import AS_JSON, ROOT
 from marin_assets.cli.show_lineage import stores_of
 from marin_assets.outcomes import Outcome, outcomes
 from operations.probes.outcomes import health, since
+from recipes.lab import declarations
 
-CAMPAIGNS = ("ferry", "canary_cpu")
 SHOWN_OUTCOMES = 5
 
 
@@ -28,11 +28,12 @@ def status(as_json: Annotated[bool, AS_JSON] = False, root: Annotated[str | None
     """Show the latest ferries and canaries, and for each kind of artifact how many there are, their size, age and cost."""
     rows = holdings(stores_of(root))
     with dg.DagsterInstance.get() as instance:
-        history = {campaign: outcomes(instance, campaign) for campaign in CAMPAIGNS}
+        campaigns = ("ferry", *(canary.campaign for canary in declarations().canaries))
+        history = {campaign: outcomes(instance, campaign) for campaign in campaigns}
     services = health_of_services(stores_of(root)[0])
     if as_json:
-        campaigns = {name: [dataclasses.asdict(o) for o in attempts] for name, attempts in history.items()}
-        print_json({"campaigns": campaigns, "services": services, "holds": rows})
+        listed = {name: [dataclasses.asdict(o) for o in attempts] for name, attempts in history.items()}
+        print_json({"campaigns": listed, "services": services, "holds": rows})
         return
     console = Console()
     for campaign, attempts in history.items():

@@ -16,7 +16,7 @@ from lineage.config import to_jsonable
 from lineage.storage.digests import identity_digest
 from marin_assets.definitions import tabled
 from recipes import ferry as recipe
-from recipes.canary import bands, canary_run
+from recipes.canary import canary_run
 from recipes.lab import declarations
 from recipes.runs import checkpoint
 from recipes.smoke import smoke_ferry
@@ -29,7 +29,9 @@ def identities() -> dict[str, dict[str, str]]:
     """Group -> asset key -> digest of every partition's identity."""
     table, _ = tabled(declarations())
     made = [asset.node(name) for asset in table if asset.node for name in asset.partitions() or [None]]
-    canaries = [checkpoint(run, run.spec.num_steps) for run in (canary_run(band.hardware, DAY) for band in bands())]
+    canaries = [
+        checkpoint(run, run.spec.num_steps) for run in (canary_run(each.hardware, DAY) for each in declarations().canaries)
+    ]
     ferry = smoke_ferry()
     online, offline = (
         [recipe.roster(ferry, DAY, reachable=reachable), *recipe.nodes(ferry.run(DAY, reachable=reachable))]

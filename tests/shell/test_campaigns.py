@@ -10,14 +10,12 @@ from small_runs import DAY, small_run
 from jobs import upkeep
 from lineage.artifact.store import Store
 from lineage.build.plan import Node, Stage, ancestors_first, build, resolve
-from marin_assets.canary import loss_check, throughput_check
 from marin_assets.consistency import check_consistency
 from marin_assets.due import due_rules, results_check
 from marin_assets.operations import delete_expired, pass_rate_asset
 from marin_assets.outcomes import classify, outcomes
 from marin_assets.rebuild import rebuild_event_log
 from marin_assets.runs import saved_partitions
-from recipes.canary import CanaryBand
 from recipes.policies import policy_config
 from recipes.records.run import Run
 from recipes.runs import checkpoint, eval_tasks
@@ -26,8 +24,6 @@ from resources.dagster_private import SensorExecutionData
 from sensors.checkpoints import checkpoint_sensor
 from sensors.evaluations import leaderboard_sensor
 from trainer.spec.stage import step_partition
-
-BAND = CanaryBand(hardware="cpu", low_loss_nats=3.0, high_loss_nats=4.0, min_throughput_ratio=0.8)
 
 
 def test_the_schedule_asks_for_the_running_day_at_half_past_six(sailed: Sailed) -> None:
@@ -231,16 +227,3 @@ def test_expiry_deletes_what_is_past_its_time_and_nothing_else(tmp_path) -> None
     assert len(gone) == 2
     assert {artifact.spec.partition for artifact in store.artifacts()} == {"2026-11-14", "2026-11-21", "step-00000150", None}
     assert not list(tmp_path.glob("ferry/thing/2026-11-10/*/data-*"))
-
-
-@pytest.mark.parametrize(("loss", "passed"), [(2.99, False), (3.0, True), (4.0, True), (4.01, False), (float("nan"), False)])
-def test_the_canary_fails_outside_its_band(loss: float, passed: bool) -> None:
-    assert loss_check(BAND, loss).passed is passed
-
-
-def test_a_slow_canary_is_a_warning_and_never_from_too_few_runs() -> None:
-    slow = throughput_check(BAND, speed=700.0, earlier=[1000.0, 990.0, 1010.0])
-    assert not slow.passed
-    assert slow.severity is dg.AssetCheckSeverity.WARN
-    assert throughput_check(BAND, speed=1.0, earlier=[1000.0, 1000.0]).passed
-    assert throughput_check(BAND, speed=810.0, earlier=[1000.0, 10.0, 1001.0]).passed

@@ -20,7 +20,6 @@ from marin_assets.factory import dependencies
 from marin_assets.ferry import working_ferry
 from marin_assets.runs import LaunchRefusedError
 from partitions.axes import days
-from recipes.canary import bands
 from recipes.daily import daily_ferry
 from recipes.lab import Broken, Declarations, declarations
 from recipes.own_recipes import FOLDER_VARIABLE
@@ -68,7 +67,7 @@ def test_groups_are_few_and_by_purpose(real_definitions: dg.Definitions) -> None
 
 def test_what_is_made_every_day_says_by_when(real_definitions: dg.Definitions) -> None:
     due = {spec.key.to_user_string() for spec in real_definitions.resolve_all_asset_specs() if spec.freshness_policy}
-    assert due == {"ferry/report", "leaderboard", *(f"canary/{band.hardware}" for band in bands())}
+    assert due == {"ferry/report", "leaderboard", *(f"canary/{each.hardware}" for each in declarations().canaries)}
 
 
 @pytest.mark.parametrize("key", [["runs", "tiny", "training"], ["runs", "tiny", "eval_result"]])
