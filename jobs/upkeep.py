@@ -30,6 +30,8 @@ EVERY = (
            "Deletes ferries past their time to live, at 05:30 UTC."),
     Upkeep("compare_lineage", ("operations/lineage_consistency",), "daily_lineage_consistency", "45 5 * * *",
            "Compares manifests, lineage tables and the event log, at 05:45 UTC."),
+    Upkeep("report_storage", ("operations/storage_report",), "daily_storage_report", "0 5 * * *",
+           "Adds up what the roots hold, by prefix, owner, class and age, at 05:00 UTC."),
     Upkeep("tell_of_incidents", ("operations/alerts",), "alerts", "*/10 * * * *",
            "Looks for what is broken and tells people, every ten minutes."),
     Upkeep("probe_services", ("operations/probes",), "probes", "*/10 * * * *",

@@ -27,6 +27,7 @@ from marin_assets.rewards import environment_templates, reward_templates, reward
 from marin_assets.runs import run_templates, training_asset
 from marin_assets.scouts import SCOUTS, scout_asset, scouts_asset
 from marin_assets.site import site_asset
+from marin_assets.storage_report import storage_report_asset
 from marin_assets.swarms import swarm_templates
 from marin_assets.sweeps import sweep_asset, sweep_data, sweep_templates
 from marin_assets.synthetic import synthetic_templates
@@ -199,6 +200,7 @@ def build_defs(lab: LabOrResource, *, ferry: Ferry | None, declared: Declaration
             scouts_asset(),
             site_asset(names),
             probes_asset(),
+            storage_report_asset(),
             traces_asset(),
             *history_specs(declared_histories()),
             *(broken_spec(broken) for broken in declared.broken),

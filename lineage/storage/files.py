@@ -21,6 +21,9 @@ class Listed(NamedTuple):
     crc32c: str = ""
     """In base64; empty where the root keeps none."""
 
+    storage_class: str = ""
+    """As the bucket names it (`STANDARD`); empty where the root has no classes."""
+
 
 class Versioned(NamedTuple):
     """A small file as it was read, with the generation to compare when it is swapped."""

@@ -34,7 +34,7 @@ BUCKET_GONE = "bucket does not exist"
 TRANSFERS = 8
 """Files in transfer at once; the client's connection pool holds ten."""
 WRITER = "marin-writer"
-_LISTED = "items(name,size,generation,crc32c),nextPageToken"
+_LISTED = "items(name,size,generation,crc32c,storageClass),nextPageToken"
 _CHECKSUMS = "items(name,size,md5Hash,crc32c),nextPageToken"
 
 
@@ -157,11 +157,7 @@ class BucketFiles:
             self.bucket, prefix=self._below(prefix), match_glob=glob, fields=_LISTED, **self._sending
         )
         skip = len(self.prefix)
-        return {
-            blob.name[skip:]: Listed(blob.size or 0, f"{blob.size}:{blob.generation}", blob.crc32c or "")
-            for blob in blobs
-            if name is None or blob.name.rsplit("/", 1)[-1] == name
-        }
+        return {blob.name[skip:]: _facts(blob) for blob in blobs if name is None or blob.name.rsplit("/", 1)[-1] == name}
 
     @_of_bucket
     def listing_up_to(self, prefix: str, most: int) -> dict[str, Listed] | None:
@@ -169,9 +165,7 @@ class BucketFiles:
             self.bucket, prefix=self._below(prefix), max_results=most + 1, fields=_LISTED, **self._sending
         )
         skip = len(self.prefix)
-        listed = {
-            blob.name[skip:]: Listed(blob.size or 0, f"{blob.size}:{blob.generation}", blob.crc32c or "") for blob in blobs
-        }
+        listed = {blob.name[skip:]: _facts(blob) for blob in blobs}
         return listed if len(listed) <= most else None
 
     @_of_bucket
@@ -290,6 +284,11 @@ class BucketFiles:
     def _delete(self, blob: Blob) -> None:
         with contextlib.suppress(NotFound, PreconditionFailed):  # deleted by another, or a new object of that name by now
             blob.delete(if_generation_match=blob.generation, **self._sending)
+
+
+def _facts(blob: Blob) -> Listed:
+    stamp = f"{blob.size}:{blob.generation}"
+    return Listed(blob.size or 0, stamp, blob.crc32c or "", blob.storage_class or "")
 
 
 def _at_once(transfers: Iterable[Callable[[], None]]) -> None:

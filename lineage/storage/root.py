@@ -124,8 +124,9 @@ class Storage:
         return sorted(name for name in self.sizes(folder) if "/" not in name and not name.startswith("."))
 
     def listed(self, address: str) -> dict[str, Listed]:
-        """Every file below an address as a listing shows it, by path relative to it."""
-        return {path[len(address) + 1 :]: facts for path, facts in self.files.listing(address, None).items()}
+        """Every file below an address ("": the root) as a listing shows it, by path relative to it."""
+        skip = len(address) + 1 if address else 0
+        return {path[skip:]: facts for path, facts in self.files.listing(address, None).items()}
 
     def stamps(self, name: str) -> dict[str, str]:
         """Address of every file called `name` -> a stamp that changes when its bytes do, as the file system tells.

@@ -1,6 +1,7 @@
-"""What `marin storage mirror` and `marin storage lifecycle` do."""
+"""What `marin storage report`, `mirror` and `lifecycle` do."""
 
 import dataclasses
+import datetime
 import getpass
 import json
 import socket
@@ -18,7 +19,9 @@ from marin_assets.cli.options import ARTIFACT, AS_JSON, ROOT
 from marin_assets.cli.show_lineage import stores_of
 
 app = typer.Typer(
-    add_completion=False, no_args_is_help=True, help="Copies between roots, and rules of buckets (docs/design/storage.md)."
+    add_completion=False,
+    no_args_is_help=True,
+    help="What the roots hold, copies between roots, and rules of buckets (docs/design/storage.md).",
 )
 
 
@@ -46,6 +49,18 @@ def lifecycle(
 ) -> None:
     """Print the bucket rules that delete what has a time to live, or write them."""
     print_lifecycle(root, apply=apply)
+
+
+@app.command()
+def report(root: Annotated[str | None, ROOT] = None, as_json: Annotated[bool, AS_JSON] = False) -> None:
+    """Bytes by prefix, owner, storage class and age, when they were last read, and dollars a month."""
+    from marin_assets.cli.query import ledger_of, print_rows
+    from operations.storage.report import storage_report
+    from recipes.prices import price_table
+
+    today = datetime.datetime.now(datetime.UTC).date()
+    rows = storage_report(stores_of(root), ledger_of(root), price_table(), today)
+    print_rows(rows, Console(), as_json=as_json)
 
 
 def print_mirror(

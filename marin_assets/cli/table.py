@@ -97,7 +97,7 @@ GROUPS = (
             Command("histories", "histories:histories", "declared runs of the retrospectives"),
             Command("plan-run", "show_run_plan:plan_run", "plan a large run on paper"),
             Command("purge", "purge:app", "free storage without losing what something needs"),
-            Command("storage", "storage:app", "copies between roots, rules of buckets"),
+            Command("storage", "storage:app", "what the roots hold, copies between roots, rules of buckets"),
         ),
     ),
 )

@@ -40,6 +40,7 @@ class Stored:
     size: int = 0
     md5: str = ""
     """Reported if it is set: composed objects have none."""
+    storage_class: str = "STANDARD"
 
     def __post_init__(self) -> None:
         self.size = self.size or len(self.data)
@@ -162,6 +163,7 @@ class Objects:
             "metadata": stored.metadata,
             "contentType": stored.content_type,
             "crc32c": stored.crc32c,
+            "storageClass": stored.storage_class,
             "etag": f"g{stored.generation}m{stored.metageneration}",
         }
 
