@@ -1,4 +1,5 @@
-"""Pictures for the README from a real browser: the lineage graph, a ferry run, one partitioned asset, the report, the audit.
+"""Pictures for the README from a real browser: the lineage graph, a ferry run, one partitioned asset, the report, the audit,
+the lab's site on a desk and on a phone.
 
     .venv/bin/python tools/screenshots.py docs/pictures
 
@@ -6,23 +7,29 @@ Needs a Chromium on PATH (Debian: `apt-get install chromium`) and a lab in which
 loopback and stops it by its process id.
 """
 
+import datetime
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import dagster as dg
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
+from lineage.artifact.store import Artifact, Store
 from lineage.build.plan import resolve
 from lineage.project import CODE as REPOSITORY
 from marin_assets.outcomes import outcomes
+from operations.ledger.ledger import open_ledger
+from operations.site.build import build_site
 from recipes import ferry as recipe
+from recipes.prices import price_table
 from recipes.smoke import smoke_ferry
 from resources.lab import lab_from_environment
 
@@ -53,7 +60,21 @@ def main(target: Path) -> None:
         shoot(page, f"{base}/overview/activity/sensors", target / "sensors.png", 6)
         shoot(page, report.files("report.html")[0].as_uri(), target / "report.png", 2)
         shoot(page, audit.files("audit.html")[0].as_uri(), target / "audit.png", 2)
+        trained = resolve(lab.ferry_store, recipe.final_checkpoint(line))
+        shoot_site(browser, [lab.store, lab.ferry_store], trained, target)
         browser.close()
+
+
+def shoot_site(browser: Browser, stores: Sequence[Store], checkpoint: Artifact, target: Path) -> None:
+    """Build the lab's site and take pictures of the page of a checkpoint, as a desk and as a phone show it."""
+    ledger = open_ledger(stores, price_table(), datetime.datetime.now(datetime.UTC).date())
+    with tempfile.TemporaryDirectory(prefix="site-") as folder:
+        build_site(folder, stores, ledger)
+        pages = (Path(folder) / "checkpoint").glob("*.html")
+        shown = next(page for page in pages if checkpoint.data_version in page.read_text())
+        for name, width, height in (("site_checkpoint", 1300, 1400), ("site_phone", 390, 844)):
+            page = browser.new_page(viewport={"width": width, "height": height})
+            shoot(page, shown.as_uri(), target / f"{name}.png", 1)
 
 
 def shoot(page: Page, url: str, path: Path, settle_seconds: float) -> None:

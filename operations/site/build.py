@@ -38,7 +38,7 @@ from operations.site.veil import veil_of
 log = logging.getLogger(__name__)
 
 INDEX = ".site.json"
-VERSION = "site/1"
+VERSION = "site/2"
 """Raise it if pages of equal content look different: all of them are written again."""
 PENDING = ""
 METRICS_BYTES = 64_000_000

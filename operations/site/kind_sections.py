@@ -131,23 +131,30 @@ def curve_of(one: Known) -> Curve | Note:
 
 
 def about_checkpoints(world: World, names: Names, places: Sequence[Place]) -> list[Block]:
-    """Scores and audits of some checkpoints."""
+    """Scores and audits of some checkpoints. On the page of one checkpoint no column names it."""
     about = [(place, c) for place in places for c in world.children.get(place, ()) if c in world.known]
+    many = len(places) > 1
     scores = [
-        (names.artifact(child), names.artifact(place), *row)
+        (names.artifact(child), *_named(names, place, many=many), *row)
         for place, child in about
         if kind_of(world.known[child]) == "evaluation" and not world.known[child].withheld
         for row in score_rows(world.known[child])
     ]
     audits = [
-        (names.artifact(child), names.artifact(place), _audit_verdict(world.known[child]))
+        (names.artifact(child), *_named(names, place, many=many), _audit_verdict(world.known[child]))
         for place, child in about
         if kind_of(world.known[child]) == "audit"
     ]
-    columns = ("evaluation", "checkpoint", "task", "metric", "value", "95 % interval", "items")
-    blocks: list[Block] = [Table("Scores", columns, tuple(scores[:400]), (4, 6))] if scores else [Note("No scores.")]
-    blocks.append(Table("Audits", ("audit", "checkpoint", "verdict"), tuple(audits)) if audits else Note("No audit."))
+    of = ("checkpoint",) if many else ()
+    columns = ("evaluation", *of, "task", "metric", "value", "95 % interval", "items")
+    numbers = (len(columns) - 3, len(columns) - 1)
+    blocks: list[Block] = [Table("Scores", columns, tuple(scores[:400]), numbers)] if scores else [Note("No scores.")]
+    blocks.append(Table("Audits", ("audit", *of, "verdict"), tuple(audits)) if audits else Note("No audit."))
     return blocks
+
+
+def _named(names: Names, place: Place, *, many: bool) -> tuple[Cell, ...]:
+    return (names.artifact(place),) if many else ()
 
 
 def score_rows(one: Known) -> list[tuple[str, ...]]:

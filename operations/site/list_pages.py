@@ -15,7 +15,8 @@ ONLY_IN_DAGSTER = ("campaigns",)
 
 def list_pages(world: World, names: Names, pages: Sequence[Page]) -> list[Page]:
     """Return the pages that link to the others."""
-    newest = sorted(pages, key=lambda page: (page.date, page.title, page.path), reverse=True)
+    rank = {kind: len(KINDS) - place for place, kind in enumerate(KINDS)}
+    newest = sorted(pages, key=lambda page: (page.date, rank.get(page.kind, 0), page.title, page.path), reverse=True)
     months = sorted({page.date[:7] for page in pages if page.date}, reverse=True)
     return [
         _home(world, newest, months),

@@ -9,7 +9,8 @@ from operations.site.content import Graph
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 640, 260, 56, 40, 12, 12
 POINTS = 400
 BOX_WIDTH, BOX_HEIGHT, COLUMN, ROW, MARGIN = 230, 44, 276, 56, 8
-LABEL_CHARS = 32
+LABEL_CHARS = 28
+"""What fits into a box: 13 px letters take about 7.4 px each."""
 SWEEPS = 4
 
 
@@ -68,14 +69,17 @@ def lineage_svg(graph: Graph, up: str) -> str:
         bend = (x1 + x2) / 2
         parts.append(f'<path class="edge" d="M{x1:.0f},{y1:.0f} C{bend:.0f},{y1:.0f} {bend:.0f},{y2:.0f} {x2:.0f},{y2:.0f}"/>')
     for box, (x, y) in zip(graph.boxes, corners, strict=True):
-        name, stage = html.escape(box.name.text), html.escape(_end(box.stage))
+        key, _, rest = box.name.text.partition("[")  # the second line has the partition, so the first shows more of the key
+        partition, after = rest.partition("]")[::2]
+        name = html.escape(box.name.text)
+        second = html.escape(_end(", ".join(filter(None, (f"{partition}{after}", box.stage)))))
         family = box.family if box.family in ("datakit", "lineage", "trainer", "evals", "science") else "other"
         parts.append(
             f'<a href="{html.escape(up + box.name.target)}" aria-label="{name}"><title>{name}</title>'
             f'<rect class="box" x="{x:.0f}" y="{y:.0f}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="5"/>'
             f'<rect class="{family}" x="{x:.0f}" y="{y:.0f}" width="5" height="{BOX_HEIGHT}"/>'
-            f'<text x="{x + 13:.0f}" y="{y + 19:.0f}">{html.escape(_end(box.name.text))}</text>'
-            f'<text class="tick" x="{x + 13:.0f}" y="{y + 36:.0f}">{stage}</text></a>'
+            f'<text x="{x + 13:.0f}" y="{y + 19:.0f}">{html.escape(_end(key))}</text>'
+            f'<text class="tick" x="{x + 13:.0f}" y="{y + 36:.0f}">{second}</text></a>'
         )
     return "".join([*parts, "</svg>"])
 
