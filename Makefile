@@ -12,7 +12,7 @@ OF_EXTRAS := tests/datakit/test_datatrove_steps.py tests/datakit/test_datatrove_
 COMPILING := tests/evals tests/post_training tests/trainer
 PACKAGES := lineage datakit trainer serving evals science recipes marin_assets resources sensors jobs partitions scenarios standards operations post_training
 
-.PHONY: help setup wheel extras libtpu ferry bison histories isoflop isoflop-rehearsal coverage moe moe-study post-train post-train-study swarm site ui test test-long cluster-test cluster-ferry chaos image-test purge-study fuzz check check-fast format lock scale-test clean
+.PHONY: help setup wheel extras libtpu ferry bison histories isoflop isoflop-rehearsal coverage moe moe-study post-train post-train-study swarm canary-lock site ui test test-long cluster-test cluster-ferry chaos image-test purge-study fuzz check check-fast format lock scale-test clean
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -53,6 +53,10 @@ post-train-study: setup ## The same with three seeds, imitation of own right ans
 
 swarm: setup ## Search a mixture: 38 trials over six sources, a frozen proposal, 24 runs by fresh seeds, a page (20 minutes); goes on where it was killed
 	@$(PY) -m scenarios swarm
+
+canary-lock: setup ## Train the canary under LOCK=requirements.next.lock too (built into .venv-candidate): losses equal? speed?
+	@sh tools/bootstrap.sh $(LOCK) .venv-candidate
+	@./marin canary --against .venv-candidate/bin/python
 
 site: setup ## Write the lab's public site, static pages, into .marin/site
 	@./marin site --into .marin/site

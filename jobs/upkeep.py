@@ -32,6 +32,8 @@ EVERY = (
            "Compares manifests, lineage tables and the event log, at 05:45 UTC."),
     Upkeep("report_storage", ("operations/storage_report",), "daily_storage_report", "0 5 * * *",
            "Adds up what the roots hold, by prefix, owner, class and age, at 05:00 UTC."),
+    Upkeep("compare_packages", ("operations/dependency_canary",), "weekly_dependency_canary", "0 3 * * 0",
+           "Trains the canary under this lock file and the next one, on Sundays at 03:00 UTC."),
     Upkeep("tell_of_incidents", ("operations/alerts",), "alerts", "*/10 * * * *",
            "Looks for what is broken and tells people, every ten minutes."),
     Upkeep("probe_services", ("operations/probes",), "probes", "*/10 * * * *",

@@ -16,6 +16,7 @@ from marin_assets.areas import owners
 from marin_assets.canary import canary_asset, canary_data, canary_training
 from marin_assets.comparisons import gap_families, leaderboard_asset
 from marin_assets.data import card_assets, corpus_assets, evaluation_assets, mix_assets, policy_assets
+from marin_assets.dependency_canary import dependency_canary_asset
 from marin_assets.factory import AssetTemplate, asset_of
 from marin_assets.ferry import ferry_assets, working_ferry
 from marin_assets.histories import history_specs
@@ -201,6 +202,7 @@ def build_defs(lab: LabOrResource, *, ferry: Ferry | None, declared: Declaration
             site_asset(names),
             probes_asset(),
             storage_report_asset(),
+            dependency_canary_asset(),
             traces_asset(),
             *history_specs(declared_histories()),
             *(broken_spec(broken) for broken in declared.broken),

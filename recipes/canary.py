@@ -17,7 +17,7 @@ from recipes.smoke import smoke_spec
 from recipes.suites import Suite
 from trainer.spec.config import RunSpec
 
-VOCAB = 4096
+VOCAB, BATCH = 4096, 8
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,11 @@ class Canary:
     window_runs: int = 14
 
     def __post_init__(self) -> None:
-        batch, chips = canary_spec(VOCAB).batch_size, max(hardware(self.hardware).chips, 1)
-        if batch % chips:
+        chips = max(hardware(self.hardware).chips, 1)
+        if BATCH % chips:
             raise ValueError(
-                f"canary on {self.hardware}: its batch of {batch} sequences cannot be divided among {chips} chips; "
-                f"name hardware whose number of chips divides {batch}"
+                f"canary on {self.hardware}: its batch of {BATCH} sequences cannot be divided among {chips} chips; "
+                f"name hardware whose number of chips divides {BATCH}"
             )
         if not 0 < self.margin < 1:
             raise ValueError(f"canary on {self.hardware}: margin is {self.margin}; above 0 and below 1 is allowed")
@@ -77,7 +77,7 @@ def canary_spec(vocab_size: int) -> RunSpec:
     """A run of a few hundred steps with fixed data and spec: only the machine and the code change."""
     base = smoke_spec(vocab_size)
     model = replace(base.model, hidden_dim=128, intermediate_dim=352, num_layers=2, num_heads=4, num_kv_heads=2)
-    return replace(base, name="cpu", model=model, num_steps=300, save_every_steps=300)
+    return replace(base, name="cpu", model=model, batch_size=BATCH, num_steps=300, save_every_steps=300)
 
 
 def canary_tokens() -> Tokens:

@@ -22,13 +22,14 @@ page faults of 4 KiB. With huge pages (glibc 2.35 and later; others ignore it) s
 pairs, with bit-equal parameters (`benchmarks/huge_pages.py`, 2026-11-21)."""
 
 
-def run_subprocess(launch: LaunchRequest) -> LaunchRecord:
+def run_subprocess(launch: LaunchRequest, python: str = sys.executable) -> LaunchRecord:
     """Run `python -m module job.json` from the folder of the lab, once for each index, with output to stderr and the log.
 
-    It runs on this machine's hardware; the hardware that a recipe names is for launchers that can choose.
+    It runs on this machine's hardware; the hardware that a recipe names is for launchers that can choose. `python` is the
+    interpreter, which may be that of another environment.
     """
     launch.log_path.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", f"{PREFIX}{launch.module}", *launch.arguments, str(launch.job_path)]
+    command = [python, "-m", f"{PREFIX}{launch.module}", *launch.arguments, str(launch.job_path)]
     started = time.monotonic()
     with launch.log_path.open("a") as log_file, _children(command, launch.indices) as children:
         for line in _lines(children, launch):

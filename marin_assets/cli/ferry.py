@@ -1,5 +1,6 @@
 """The commands `marin ferry` and `marin canary`: a campaign's day in this process, its tables, and where to look next."""
 
+import dataclasses
 import datetime
 import time
 import uuid
@@ -29,6 +30,7 @@ from marin_assets.operations import pass_rate_key
 from marin_assets.outcomes import classify
 from partitions.axes import DAY_FORMAT, FIRST_DAY
 from recipes import ferry as recipe
+from recipes.canary import canary_run
 from recipes.daily import daily_ferry
 from recipes.lab import declarations
 from resources.dagster_private import keep_engines
@@ -65,9 +67,12 @@ def ferry(
 def canary(
     hardware: Annotated[str, typer.Option(help="What it trains on: cpu, or what a study declares.")] = "cpu",
     day: Annotated[str | None, DAY] = None,
+    against: Annotated[str, typer.Option(help="Interpreter of another environment: train in both and compare.")] = "",
     as_json: Annotated[bool, AS_JSON] = False,
 ) -> None:
-    """Materialize a day's canary: its fixed run and the verdict on it."""
+    """Materialize a day's canary: its fixed run and the verdict on it; or compare two environments by it."""
+    if against:
+        return compare_lock_files(against, day_of(day), as_json=as_json)
     known = {each.hardware: each for each in declarations().canaries}
     if hardware not in known:
         raise ValueError(
@@ -83,6 +88,22 @@ def canary(
     else:
         print(f"the canary of {day} passed; `./marin status` shows the latest")
     exit_by(passed)
+
+
+def compare_lock_files(python: str, day: str, *, as_json: bool) -> None:
+    """Train the canary here and in another environment, print what differs, and exit by whether all losses are equal."""
+    from marin_assets.dependency_canary import compare_environments, record
+
+    lab = lab_from_environment().lab()
+    found = compare_environments(lab, python, canary_run("cpu", day))
+    where = record(lab.store, found, day)
+    if as_json:
+        print_json({**dataclasses.asdict(found), "text": found.text, "record": where})
+    else:
+        for name, (here, there) in found.packages.items():
+            print(f"{name}: {here or 'missing'} here, {there or 'missing'} there")
+        print(f"{found.text}; {where}")
+    exit_by(found.first_step is None)
 
 
 def day_of(text: str | None) -> str:
