@@ -90,4 +90,4 @@ def _priced(rows: pl.DataFrame, prices: PriceTable, today: datetime.date) -> pl.
         dollars.append(None if known is None else known.quantize(Decimal("1E-12"), context=EXACT))
         unpriced.append(f"no price of storage class {storage_class or 'unknown'}" if known is None else "")
     priced = rows.with_columns(dollars_a_month=pl.Series(dollars, dtype=MONEY), unpriced=pl.Series(unpriced, dtype=pl.String))
-    return priced.select(list(REPORT)).cast(dict(REPORT))
+    return priced.select(list(REPORT)).cast(pl.Schema(REPORT))
