@@ -14,6 +14,7 @@ from lineage_scale import timed, write_manifests
 
 from lineage.artifact.spec import ArtifactSpec
 from lineage.artifact.store import Store
+from lineage.graph.scan import open_log
 from lineage.writing.write import writing
 from operations.ledger.database import opened, query
 from operations.ledger.ledger import open_ledger
@@ -32,6 +33,7 @@ def main() -> None:
         store, prices = Store(root), price_table()
         built = timed("built from nothing", lambda: open_ledger([store], prices, today))
         print({name: table.height for name, table in built.tables.items() if table.height})
+        timed("the commit log of an existing store, once", lambda: open_log(store))
         timed("opened again, folders read once more", lambda: open_ledger([store], prices, today))
         timed("opened again", lambda: open_ledger([store], prices, today))
         for number in range(3):

@@ -39,7 +39,7 @@ def open_log(store: Store) -> CommitLog:
     Where this process may not write, the log stays as it is, and without one every manifest is read.
     Raises: DamagedLogError; ValueError naming a manifest that was edited.
     """
-    if not _is_made(store):
+    if not is_made(store):
         return make_log(store)
     opened = CommitLog(store.storage)
     opened.refresh()
@@ -91,7 +91,7 @@ def rebuild_log(store: Store) -> None:
 
 def unlogged(store: Store, manifests: Mapping[str, Manifest]) -> list[str]:
     """Return the addresses of manifests that the log does not find by each of their keys; none where there is no log."""
-    if not _is_made(store):
+    if not is_made(store):
         return []
     keys = {address: keys_of(manifest) for address, manifest in manifests.items()}
     found = CommitLog(store.storage).find({key for each in keys.values() for key in each})
@@ -109,8 +109,8 @@ def rows_of_tables(tables: LineageTables) -> pl.DataFrame:
     return pl.DataFrame([*own, *by, *read], schema=ROWS_SCHEMA, orient="row")
 
 
-def _is_made(store: Store) -> bool:
-    """Raises: DamagedLogError for a marker that says something else."""
+def is_made(store: Store) -> bool:
+    """Whether the log holds every manifest that a root had. Raises: DamagedLogError for a marker that says something else."""
     text = store.storage.read_text(MARKER)
     if text is not None and text not in (_marker(1), _marker(FORMAT)):
         raise DamagedLogError(store.storage.uri(MARKER), f"it holds {text[:80]!r}; this checkout reads {_marker(FORMAT)!r}")

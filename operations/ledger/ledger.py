@@ -15,7 +15,8 @@ from lineage.signing.judge import judge_of
 from lineage.trust.verdict_log import read_log
 from lineage.trust.waivers import recorded_waivers
 from operations.ledger.attempts import from_manifests, update_launches
-from operations.ledger.prices import Price, PriceTable, cost
+from operations.ledger.costs import priced
+from operations.ledger.prices import PriceTable
 from operations.ledger.schema import (
     ACCEPTED,
     FROM_MANIFESTS,
@@ -59,18 +60,18 @@ def open_ledger(
         launches, bad_summaries = update_launches(store, today)
         probes, bad_probes = _probes(store, today)
         unreadable |= {store.storage.uri(name): why for name, why in (bad | bad_summaries | bad_probes).items()}
-        attempts = pl.concat([launches, from_manifests(of_manifests["artifacts"], launches)])
+        attempts = priced(store, pl.concat([launches, from_manifests(of_manifests["artifacts"], launches)]), prices)
         verdicts, waivers = _trust(store)
         tables = {**of_manifests, "attempts": attempts, "verdicts": verdicts, "waivers": waivers, "probes": probes}
         tables["accepted"] = _accepted(store, of_manifests["artifacts"])
         for name, table in tables.items():
             by_name.setdefault(name, []).append(table.with_columns(store=pl.lit(name_of(store))))
-    schemas = {**FROM_MANIFESTS, "attempts": LAUNCHES, "verdicts": VERDICTS, "waivers": WAIVERS, "probes": PROBES}
+    paid = {**LAUNCHES, "dollars": MONEY, "unpriced": pl.String}
+    schemas = {**FROM_MANIFESTS, "attempts": paid, "verdicts": VERDICTS, "waivers": WAIVERS, "probes": PROBES}
     schemas["accepted"] = ACCEPTED
     whole = {
         name: pl.concat([pl.DataFrame(schema={**s, "store": pl.String}), *by_name.get(name, [])]) for name, s in schemas.items()
     }
-    whole["attempts"] = priced(whole["attempts"], prices)
     whole["prices"] = pl.DataFrame([vars(price) for price in prices.prices], schema=PRICES)
     for name, schema in ONLY_IN_DAGSTER.items():
         whole[name] = pl.DataFrame(schema=schema) if dagster is None else dagster[name].select(list(schema))
@@ -82,21 +83,6 @@ def open_ledger(
 def name_of(store: Store) -> str:
     """Return the name by which the ledger calls a store: the last part of its root."""
     return store.root.rstrip("/").rpartition("/")[2]
-
-
-def priced(attempts: pl.DataFrame, prices: PriceTable) -> pl.DataFrame:
-    """Return the attempts with `dollars` and `unpriced` (why the dollars are NULL)."""
-    in_force: dict[tuple[str, str], Price | None] = {}
-    costs = []
-    columns = attempts.select(pl.col("started").str.slice(0, 10), "hardware", "seconds", "cpu_seconds", "one_host")
-    for day, hardware, seconds, cpu_seconds, one_host in columns.iter_rows():
-        if (day, hardware) not in in_force:
-            in_force[day, hardware] = prices.of_hardware(hardware, day)
-        costs.append(cost(in_force[day, hardware], day, hardware, seconds, cpu_seconds, one_host=one_host))
-    return attempts.with_columns(
-        dollars=pl.Series([cost.dollars for cost in costs], dtype=MONEY),
-        unpriced=pl.Series([cost.unknown for cost in costs], dtype=pl.String),
-    )
 
 
 def _accepted(store: Store, artifacts: pl.DataFrame) -> pl.DataFrame:

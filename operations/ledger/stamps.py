@@ -7,6 +7,7 @@ lists manifests by pages and does not need this.
 
 import os
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,6 +35,30 @@ def look(store: Store, before: Seen) -> Seen:
         stamps = store.storage.stamps(MANIFEST_NAME)
         return Seen({address.removesuffix(f"/{MANIFEST_NAME}"): stamp for address, stamp in stamps.items()})
     return _look_local(store.root, before)
+
+
+def look_at(root: str, before: Seen, addresses: Collection[str]) -> tuple[Seen, frozenset[str]]:
+    """Return what exists now of the known manifests and of those at some more addresses, without a look into folders.
+
+    The second value has the addresses without a manifest. `root` is a local folder.
+    """
+    seen, missing = Seen(folders=before.folders), set[str]()
+    folder = os.open(root, os.O_RDONLY)  # paths relative to an open folder are found sooner
+    try:
+        for address in (*before.manifests, *(a for a in addresses if a not in before.manifests and _is_below(a))):
+            stamp = _stamp(f"{address}/{MANIFEST_NAME}", folder)
+            if stamp is None:
+                missing.add(address)
+            else:
+                seen.manifests[address] = stamp
+    finally:
+        os.close(folder)
+    return seen, frozenset(missing)
+
+
+def _is_below(address: str) -> bool:
+    """Whether an address, which anybody may have written, stays below the root."""
+    return bool(address) and not any(part.startswith(".") or not part for part in address.split("/"))
 
 
 def _look_local(root: str, before: Seen) -> Seen:
@@ -82,10 +107,10 @@ def _read(base: str, pending: list[str], seen: Seen) -> None:
                 pending.append(child)
 
 
-def _stamp(path: str) -> str | None:
-    """Return the stamp that `Storage.stamps` gives: size and time."""
+def _stamp(path: str, folder: int | None = None) -> str | None:
+    """Return the stamp that `Storage.stamps` gives: size and time. `folder`: an open folder that the path is relative to."""
     try:
-        facts = os.stat(path)  # noqa: PTH116
+        facts = os.stat(path, dir_fd=folder)
     except (FileNotFoundError, NotADirectoryError):
         return None
     return f"{facts.st_size}:{facts.st_mtime_ns}"

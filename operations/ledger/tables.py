@@ -4,9 +4,11 @@ Manifests are authoritative; the files are a cache and may be deleted at any tim
 """
 
 import io
+import json
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from itertools import batched
 from multiprocessing import get_context
@@ -17,11 +19,14 @@ import polars as pl
 from lineage.artifact.manifest import MANIFEST_NAME, Manifest, from_json
 from lineage.artifact.store import Store
 from lineage.storage.digests import identity_digest
+from lineage.strangers import json_object
 from operations.ledger.manifests import rows_of
+from operations.ledger.news import Cursor, read_news
 from operations.ledger.schema import FROM_MANIFESTS, KEYS, VERSION
-from operations.ledger.stamps import NEVER, Seen, look
+from operations.ledger.stamps import NEVER, Seen, look, look_at
 
 FOLDER = ".operations/ledger"
+CURSOR = f"{FOLDER}/cursor.json"
 FOLDERS = {"folder": pl.String, "changed": pl.Int64}
 CHUNK = 2_048
 """Manifests that one process reads at a time; fewer are read in this process."""
@@ -35,8 +40,8 @@ def update_tables(store: Store) -> tuple[Tables, dict[str, str]]:
 
     A bad manifest does not stop the tables of the others.
     """
-    saved, seen, bad = _load(store)
-    now = look(store, seen)
+    saved, seen, bad, cursor = _load(store)
+    now, ahead = _look(store, seen, cursor)
     fresh = {a: stamp for a, stamp in now.manifests.items() if seen.manifests.get(a) != stamp}
     gone = (seen.manifests.keys() - now.manifests.keys()) | fresh.keys()
     bad = {address: why for address, why in bad.items() if address not in gone}
@@ -44,9 +49,22 @@ def update_tables(store: Store) -> tuple[Tables, dict[str, str]]:
         made, unread = _read_all(store, fresh)
         bad |= unread
         saved = {name: _merged(name, table, made[name], gone) for name, table in saved.items()}
-    if fresh or gone or now.folders != seen.folders:
-        _save(store, saved, now, bad, only_folders=not (fresh or gone))
+    if fresh or gone or now.folders != seen.folders or ahead != cursor:
+        _save(store, saved, now, bad, ahead, has_tables=bool(fresh or gone), has_folders=now.folders != seen.folders)
     return saved, bad
+
+
+def _look(store: Store, seen: Seen, cursor: Cursor) -> tuple[Seen, Cursor]:
+    """Return what exists now: by the commit log if folders were looked at lately, else by a look at every folder."""
+    news = read_news(store, cursor)
+    if news is None:
+        return look(store, seen), Cursor()
+    named, ahead = news[0] | cursor.waiting, news[1]
+    if cursor.is_fresh():
+        now, missing = look_at(store.root, seen, named)
+        return now, replace(ahead, waiting=missing)
+    now = look(store, seen)
+    return now, ahead.after_look(named, now.manifests)
 
 
 def _merged(name: str, table: pl.DataFrame, made: pl.DataFrame, gone: set[str]) -> pl.DataFrame:
@@ -56,7 +74,7 @@ def _merged(name: str, table: pl.DataFrame, made: pl.DataFrame, gone: set[str]) 
     return pl.concat([table.filter(~pl.col(KEYS[name]).is_in(out)), made])
 
 
-def _load(store: Store) -> tuple[Tables, Seen, dict[str, str]]:
+def _load(store: Store) -> tuple[Tables, Seen, dict[str, str], Cursor]:
     names = [*FROM_MANIFESTS, "folders", "unreadable"]
     loaded: dict[str, pl.DataFrame] = {}
     ids = set()
@@ -69,27 +87,53 @@ def _load(store: Store) -> tuple[Tables, Seen, dict[str, str]]:
         loaded[name] = table
     whole = len(loaded) == len(names) and len(ids) == 2 and VERSION in ids
     if not whole or any(dict(loaded[n].schema) != dict(pl.Schema(s)) for n, s in FROM_MANIFESTS.items()):
-        return {name: pl.DataFrame(schema=schema) for name, schema in FROM_MANIFESTS.items()}, Seen(), {}
+        return {name: pl.DataFrame(schema=schema) for name, schema in FROM_MANIFESTS.items()}, Seen(), {}, Cursor()
     bad = {address: why for address, why, _ in loaded["unreadable"].iter_rows()}
     stamps = dict(loaded["artifacts"].select("address", "stamp").iter_rows())
     stamps |= {address: stamp for address, _, stamp in loaded["unreadable"].iter_rows()}
     seen = Seen(stamps, dict(loaded["folders"].iter_rows()))
-    return {name: loaded[name] for name in FROM_MANIFESTS}, seen, bad
+    return {name: loaded[name] for name in FROM_MANIFESTS}, seen, bad, _load_cursor(store, _snapshot(loaded["artifacts"]))
 
 
-def _save(store: Store, tables: Tables, seen: Seen, bad: Mapping[str, str], *, only_folders: bool) -> None:
+def _load_cursor(store: Store, snapshot: str) -> Cursor:
+    """Return the cursor that was saved with these tables; that of other tables would hide what they lack."""
+    text = store.storage.read_text(CURSOR)
+    record = {} if text is None else json_object(text, store.storage.uri(CURSOR))
+    if record.get("snapshot") != snapshot:
+        return Cursor()
+    return Cursor(frozenset(record["files"]), frozenset(record["waiting"]), record["looked_ns"])
+
+
+def _snapshot(artifacts: pl.DataFrame) -> str:
+    return identity_digest([artifacts.height, int(artifacts["stamp"].hash().sum() or 0), VERSION])
+
+
+def _save(
+    store: Store,
+    tables: Tables,
+    seen: Seen,
+    bad: Mapping[str, str],
+    cursor: Cursor,
+    *,
+    has_tables: bool,
+    has_folders: bool,
+) -> None:
+    """Write what changed, the cursor last: after a kill before it, the news is read again."""
     if not seen.manifests and not tables["artifacts"].height and not bad:
         return  # nothing is written to an empty root
-    folders = pl.DataFrame(list(seen.folders.items()) or [("", NEVER)], schema=FOLDERS, orient="row")
     rows = [(address, why, seen.manifests[address]) for address, why in bad.items() if address in seen.manifests]
     unreadable = pl.DataFrame(rows, schema={"address": pl.String, "why": pl.String, "stamp": pl.String}, orient="row")
-    if not only_folders:
-        stamps = tables["artifacts"]["stamp"]
-        snapshot = identity_digest([tables["artifacts"].height, int(stamps.hash().sum() or 0), VERSION])
+    snapshot = _snapshot(tables["artifacts"])
+    if has_tables:
         for name, table in tables.items():
             _write(store, name, table, {"marin.snapshot": snapshot})
-    _write(store, "folders", folders, {"marin.version": VERSION})
-    _write(store, "unreadable", unreadable, {"marin.version": VERSION})
+    if has_tables or has_folders:
+        _write(store, "unreadable", unreadable, {"marin.version": VERSION})
+    if has_folders or store.storage.read_bytes(f"{FOLDER}/folders.parquet") is None:
+        folders = pl.DataFrame(list(seen.folders.items()) or [("", NEVER)], schema=FOLDERS, orient="row")
+        _write(store, "folders", folders, {"marin.version": VERSION})
+    place = {"snapshot": snapshot, "files": sorted(cursor.files), "waiting": sorted(cursor.waiting)}
+    store.storage.replace(CURSOR, json.dumps(place | {"looked_ns": cursor.looked_ns}).encode())
 
 
 def _write(store: Store, name: str, table: pl.DataFrame, metadata: dict[str, str]) -> None:

@@ -21,9 +21,10 @@ from lineage.artifact.store import Store
 from lineage.jobs.job import Attempt, JobFailedError, LaunchRecord
 from lineage.jobs.summary import SUMMARIES, StepSummary, read_summary, summarizing
 from operations.ledger import attempts
+from operations.ledger.costs import CACHE, FEW, priced
 from operations.ledger.database import RefusedQueryError, opened, query, save
-from operations.ledger.ledger import Ledger, open_ledger, priced
-from operations.ledger.prices import Price, PriceTable, charge, total
+from operations.ledger.ledger import Ledger, open_ledger
+from operations.ledger.prices import Price, PriceTable, charge, cost, total
 from operations.ledger.questions import QUESTIONS
 from operations.ledger.schema import LAUNCHES
 from recipes.prices import price_table
@@ -198,14 +199,43 @@ def test_a_price_holds_from_its_day() -> None:
         PriceTable((table.prices[0], table.prices[0]))
 
 
-def test_money_is_exact_to_a_billionth_of_a_dollar() -> None:
+def test_money_is_exact_to_a_billionth_of_a_dollar(tmp_path: Path) -> None:
     """A third of a dollar, a hundred thousand times."""
     price = Price("x", "machine_hour", Decimal(1), "2026-01-01", "a")
     used = ("x", False, 1200.0, None, None, "u", "h", "summary")
     rows = [("l", "a", "p", "n", "s", "r", 1, "done", "", "2026-01-02", "", "", *used)]
-    costs = priced(pl.DataFrame(rows * 100_000, schema=LAUNCHES, orient="row"), PriceTable((price,)))
+    attempts = pl.DataFrame(rows * 100_000, schema=LAUNCHES, orient="row")
+    costs = priced(Store(str(tmp_path)), attempts, PriceTable((price,)))
     assert abs(costs["dollars"].sum() - charge(price, 120_000_000.0, 1)) < Decimal("1e-6")
     assert costs["dollars"][0] == Decimal("0.333333333333")
+
+
+def test_kept_costs_are_those_of_the_prices_and_attempts_of_today(tmp_path: Path) -> None:
+    """Costs of many attempts are kept. Another price, an attempt that ended and one that is new are calculated."""
+    store, old, new = (
+        Store(str(tmp_path)),
+        *(PriceTable((Price("x", "machine_hour", Decimal(d), "2026-01-01", "a"),)) for d in (1, 2)),
+    )
+
+    def attempts(count: int, first: float | None) -> pl.DataFrame:
+        seconds = [first, *map(float, range(1, count))]
+        about, by = ("l", "a", "p", "n", "s", "r", 1, "done", "", "2026-01-02", "", "", "x", False), ("u", "h", "summary")
+        rows = [(*about, each, None, None, *by) for each in seconds]
+        return pl.DataFrame(rows, schema=LAUNCHES, orient="row")
+
+    for table, prices in (
+        (attempts(FEW + 2, None), old),
+        (attempts(FEW + 2, None), old),
+        (attempts(FEW + 2, 3600.0), old),
+        (attempts(FEW + 9, 3600.0), old),
+        (attempts(FEW + 9, 3600.0), new),
+        (attempts(FEW, 7.0), new),
+    ):
+        by_hand = [cost(prices.prices[0], "2026-01-02", "x", s, None, one_host=False) for s in table["seconds"]]
+        found = priced(store, table, prices)
+        assert found["dollars"].to_list() == [each.dollars for each in by_hand]
+        assert found["unpriced"].to_list() == [each.unknown for each in by_hand]
+    assert store.storage.read_bytes(CACHE) is not None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,128 @@
+"""The ledger by the commit log: it follows whatever commits, purges, folds and rebuilds do, and looks at folders at times."""
+
+import json
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+from random_lineage import write
+from storage_worlds import WHEN, planned
+
+from lineage.artifact.manifest import MANIFEST_NAME
+from lineage.artifact.store import Artifact, Store
+from lineage.commit_log.compact import fold, merge
+from lineage.commit_log.entries import FOLDER as ENTRIES
+from lineage.graph.scan import open_log, rebuild_log
+from operations.ledger.tables import CURSOR, update_tables
+from operations.storage.purge import purge, restore, trashed
+
+
+def addresses(store: Store) -> set[str]:
+    """What the saved tables have after an update."""
+    tables, bad = update_tables(store)
+    assert not bad and set(tables["inputs"]["child"]) <= set(tables["artifacts"]["address"])
+    return set(tables["artifacts"]["address"])
+
+
+def logged(root: Path) -> Store:
+    store = Store(str(root))
+    write(store, 0, [])
+    open_log(store)
+    return store
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_it_has_what_is_there_after_any_commits_purges_folds_and_rebuilds(tmp_path: Path, seed: int) -> None:
+    store, chance, plans = logged(tmp_path), random.Random(seed), list[str]()
+
+    def commit() -> None:
+        there = list(store.artifacts())
+        write(store, chance.randrange(6), chance.sample(there, min(len(there), chance.randrange(3))), chance=chance.random())
+
+    def take() -> None:
+        plans.append(planned(store, {}, now=WHEN()))
+        purge(store, plans[-1], {}, WHEN())
+
+    def put_back() -> None:
+        for plan in plans:
+            for address in trashed(store, plan)[:2]:
+                if store.open(address) is None:
+                    restore(store, plan, address)
+
+    def delete() -> None:
+        leaves = {a.spec.address for a in store.artifacts()} - {r.address for a in store.artifacts() for r in a.spec.inputs}
+        for address in sorted(leaves)[:1]:
+            found = store.open(address)
+            assert found is not None
+            store.delete(found)
+
+    def compact() -> None:
+        log = open_log(store)
+        fold(store.storage, log.entries)
+        merge(store.storage)
+
+    works = [commit, commit, commit, take, put_back, delete, compact, lambda: rebuild_log(store)]
+    for _ in range(40):
+        for _ in range(chance.randrange(1, 4)):
+            chance.choice(works)()
+        assert addresses(store) == {artifact.spec.address for artifact in store.artifacts()}
+
+
+def test_a_commit_that_was_under_way_is_seen_when_it_ends(tmp_path: Path) -> None:
+    store = logged(tmp_path)
+    made = write(store, 1, [])
+    manifest = tmp_path / made.spec.address / MANIFEST_NAME
+    text = manifest.read_text()
+    manifest.unlink()  # as between the entry of a commit and its manifest
+    assert made.spec.address not in addresses(store) | addresses(store)
+    manifest.write_text(text)
+    assert made.spec.address in addresses(store)
+
+
+def test_folders_are_looked_at_only_after_a_while(tmp_path: Path) -> None:
+    """A copy by hand is in no log. It shows that folders are not looked at in between, and that they are later."""
+    store = logged(tmp_path / "store")
+    by_hand = copied_by_hand(store, tmp_path / "other")
+    assert by_hand in addresses(store)  # the first update looks everywhere
+    late = copied_by_hand(store, tmp_path / "another", 2)
+    assert late not in addresses(store)
+    cursor = json.loads(store.storage.read_text(CURSOR) or "")
+    store.storage.replace(CURSOR, json.dumps(cursor | {"looked_ns": cursor["looked_ns"] - 601 * 10**9}).encode())
+    assert late in addresses(store)
+
+
+def test_without_a_whole_log_every_update_looks_at_folders(tmp_path: Path) -> None:
+    store = logged(tmp_path / "store")
+    assert len(addresses(store)) == 1
+    store.storage.replace(f"{ENTRIES}/{'0' * 64}.json", b"no entry")
+    assert copied_by_hand(store, tmp_path / "other") in addresses(store)
+
+
+def test_a_cursor_of_other_tables_is_not_used(tmp_path: Path) -> None:
+    """Two updates at once: one's tables may be saved beside the other's cursor."""
+    store = logged(tmp_path)
+    addresses(store)
+    folder = tmp_path / ".operations" / "ledger"
+    shutil.copytree(folder, tmp_path / "older")
+    made = write(store, 1, [])
+    assert made.spec.address in addresses(store)
+    for table in (tmp_path / "older").glob("*.parquet"):
+        shutil.copy(table, folder)
+    assert made.spec.address in addresses(store)
+
+
+def test_a_forged_row_leads_nowhere(tmp_path: Path) -> None:
+    store, outside = logged(tmp_path / "store"), Store(str(tmp_path / "outside"))
+    stranger = write(outside, 1, [])
+    addresses(store)
+    for place in (f"../outside/{stranger.spec.address}", f"/{tmp_path}/outside/{stranger.spec.address}"):
+        entry = json.dumps({"address": "tests/n9/-/v", "keys": [1]}).replace("tests/n9/-/v", place)
+        store.storage.replace(f"{ENTRIES}/{'1' * 64}.json", entry.encode())
+        assert addresses(store) == {artifact.spec.address for artifact in store.artifacts()}
+
+
+def copied_by_hand(store: Store, folder: Path, number: int = 1) -> str:
+    other: Artifact = write(Store(str(folder)), number, [])
+    shutil.copytree(folder / other.spec.address, Path(store.root) / other.spec.address)
+    return other.spec.address
