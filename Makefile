@@ -81,7 +81,7 @@ test-long: setup extras libtpu ## Run the slow tests, every property with 300 ex
 	@.venv-extras/bin/python -m pytest -m 'not cluster' $(OF_EXTRAS)
 
 scale-test: extras ## Near-duplicates by one worker, by two, and by a real Ray cluster that loses a machine: digests, bytes (some minutes)
-	@RAY_agent_register_timeout_ms=300000 RAY_raylet_start_wait_time_s=300 .venv-extras/bin/python -m benchmarks.scale_test --mb $(or $(MB),40)
+	@.venv-extras/bin/python -m benchmarks.scale_test --mb $(or $(MB),40)
 
 cluster-test: setup ## Jobs, gangs and a run on a real Kubernetes API server; builds the control plane once (minutes; needs root and Debian's sources)
 	@[ -n "$$MARIN_KUBECONFIG" ] || bash tests/lab/build_kube.sh

@@ -9,7 +9,6 @@ what the ranges gave back. Exit status 1 if the digests differ.
 """
 
 import argparse
-import importlib
 import shutil
 import sys
 import sysconfig
@@ -24,6 +23,7 @@ import polars as pl
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.ray_machines import RayMachines, ray_machines
 from datakit.dedup.duplicates import DUPLICATES, DuplicatesConfig, find_duplicates
 from datakit.dedup.minhash import MINHASH, preset, sign_documents
 from datakit.documents.parts import DOCUMENTS, write_sorted_parts
@@ -42,7 +42,6 @@ from lineage.writing.writer import Writer
 
 PIECE_CHARS = 400
 PART_BYTES = 4 << 20
-MACHINE = {"num_cpus": 1, "object_store_memory": 512 << 20}
 
 
 def no_documents(out: Writer, config: str) -> None:
@@ -65,12 +64,12 @@ CLUSTERS = Node(
 class LosingRay:
     """A Ray engine whose cluster loses a machine after the first shuffle."""
 
-    cluster: Any
+    machines: RayMachines
     victim: Any
     ray: RayEngine = field(init=False)
 
     def __post_init__(self) -> None:
-        self.ray = RayEngine(self.cluster.address)
+        self.ray = RayEngine(self.machines.address)
 
     @property
     def moved(self) -> list[Moved]:
@@ -80,8 +79,8 @@ class LosingRay:
         """Run a shuffle; after the first one kill a machine and start another."""
         parts = self.ray.shuffle(out, step)
         if len(self.moved) == 1:
-            self.cluster.remove_node(self.victim, allow_graceful=False)
-            self.cluster.add_node(**MACHINE)
+            self.machines.kill(self.victim)
+            self.machines.add()
         return parts
 
     def table(self, part: Part) -> Any:
@@ -141,7 +140,6 @@ def main() -> None:
     parser.add_argument("--mb", type=float, default=80.0)
     arguments = parser.parse_args()
     console = Console()
-    machines = importlib.import_module("ray.cluster_utils")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         documents, _ = prepare(Store(str(folder / "given")), arguments.mb)
@@ -152,15 +150,12 @@ def main() -> None:
             digest, seconds = deduplicated(folder / f"local-{workers}", folder / "given", local, workers)
             report(console, f"local, {workers} workers", local.moved, seconds, digest)
             digests.add(digest)
-        head = {"num_cpus": 0, "object_store_memory": 128 << 20, "include_dashboard": False}
-        cluster = machines.Cluster(initialize_head=True, head_node_args=head)
-        victim, _ = cluster.add_node(**MACHINE), cluster.add_node(**MACHINE)
-        losing = LosingRay(cluster, victim)
-        digest, seconds = deduplicated(folder / "ray", folder / "given", losing, 1)
+        with ray_machines() as machines:
+            victim, _ = machines.add(), machines.add()
+            losing = LosingRay(machines, victim)
+            digest, seconds = deduplicated(folder / "ray", folder / "given", losing, 1)
         report(console, "Ray, two machines, one killed", losing.moved, seconds, digest)
         digests.add(digest)
-        importlib.import_module("ray").shutdown()
-        cluster.shutdown()
     console.print("digests are equal" if len(digests) == 1 else f"digests differ: {sorted(digests)}")
     sys.exit(len(digests) != 1)
 

@@ -25,7 +25,6 @@ from lineage.artifact.store import Artifact
 from lineage.tables.ranges import edges, repeats, stars
 from lineage.writing.working_folder import SCRATCH_FOLDER
 
-RANGE_BYTES = 16 << 20
 ID_BYTES, PAIR_BYTES = 24, 16
 """An id and its document's number; a band and its document's number."""
 
@@ -160,15 +159,3 @@ def contains(ordered: np.ndarray, values: np.ndarray) -> np.ndarray:
     if not ordered.size:
         return np.zeros(values.size, dtype=bool)
     return ordered[np.minimum(np.searchsorted(ordered, values), ordered.size - 1)] == values
-
-
-def range_count(entries: int, entry_bytes: int) -> int:
-    """Return how many ranges keep each one within `RANGE_BYTES`."""
-    return max(1, -(-entries * entry_bytes // RANGE_BYTES))
-
-
-def hash_range(ordered: np.ndarray, index: int, count: int) -> slice:
-    """Return the bounds, in a sorted array, of the `index`-th of `count` equal ranges of 64-bit hashes."""
-    bounds = [(1 << 64) * i // count for i in (index, index + 1)]
-    start, stop = (ordered.size if b >= 1 << 64 else int(np.searchsorted(ordered, np.uint64(b))) for b in bounds)
-    return slice(start, stop)

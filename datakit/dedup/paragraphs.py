@@ -7,9 +7,8 @@ occurrence owns a paragraph: first by declared source, then by document id, then
 Documents that `datakit.duplicates` removes neither own nor repeat: text that is only in a removed copy must not be cut
 elsewhere. Later filters do not count here: a paragraph whose owner is dropped for its quality is lost to that corpus.
 
-Nothing in memory grows with the scope. Every part writes 40 bytes a paragraph to scratch, sorted by digest. One range
-of digests is joined at a time, like bands (`datakit.dedup.band_join`), and writes the repeats by document; every part
-then collects its own.
+Nothing in memory grows with the scope. Every part writes 40 bytes a paragraph to scratch. A shuffle (`lineage.tables`)
+brings equal digests together, one range at a time, and gives the repeats by document; every part then collects its own.
 """
 
 import re
@@ -23,7 +22,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-from datakit.dedup.band_join import hash_range, range_count
 from datakit.dedup.cluster_lookup import ClustersById, sort_clusters
 from datakit.dedup.duplicates import SMALL_SCOPE_ROWS, document_source
 from datakit.documents.parts import document_paths, iterate_part, writing_part
@@ -32,6 +30,9 @@ from datakit.text.arrays import load, save
 from datakit.text.word_kinds import ALONE, word_kinds
 from lineage.artifact.store import Artifact
 from lineage.stage import Stage
+from lineage.tables.local import LocalEngine
+from lineage.tables.ranges import is_first, sorted_by
+from lineage.tables.shuffle import Shuffle, grouped, range_count
 from lineage.writing.working_folder import SCRATCH_FOLDER
 from lineage.writing.writer import Writer
 
@@ -75,10 +76,14 @@ def find_repeats(out: Writer, config: ParagraphsConfig, normalized: tuple[Artifa
     clusters = sort_clusters(out, duplicates.files(DUPLICATES_FILE)[0], list(dict.fromkeys(part.source for part in parts)))
     repeated = out.map_shards(find_in_part, {f"find-{p.index:06d}": (p, clusters, config.min_words) for p in parts}, workers)
     paragraphs = sum(int(str(s["paragraphs"])) for s in repeated.values())
-    count = range_count(paragraphs, PARAGRAPH_BYTES)
-    shards = {f"repeats-{i:06d}": (scratch, parts, i, count) for i in range(count)}
-    out.map_shards(join_range, shards, workers)
-    repeats = [scratch / f"{name}.npy" for name in shards]
+    size = paragraphs * PARAGRAPH_BYTES
+    tasks = [(scratch, group) for group in grouped(parts, size)]
+    step = Shuffle("repeats", paragraph_rows, tasks, "high", repeats_of_range, range_count(size))
+    engine = out.execution.tables or LocalEngine(SCRATCH_FOLDER, workers)
+    repeats = []
+    for part in engine.shuffle(out, step):
+        repeats.append(scratch / f"repeats-{len(repeats):06d}.npy")
+        save(repeats[-1], np.stack([column.to_numpy() for column in engine.table(part).columns], axis=1))
     done = out.map_shards(write_spans, {f"spans-{p.index:06d}": (p, repeats) for p in parts}, workers)
     totals = {name: sum(int(str(s[name])) for s in done.values()) for name in ("documents", "spans", "characters")}
     out.extra["paragraphs"] = {"seen": paragraphs, "repeated": totals["spans"], "characters": totals["characters"]}
@@ -114,7 +119,7 @@ def has_words(block: str, min_words: int) -> bool:
 
 
 def find_in_part(folder: Path, part: DocumentPart, clusters: ClustersById, min_words: int) -> dict[str, int]:
-    """Write the paragraphs of one part, sorted by digest, and return their number.
+    """Write the paragraphs of one part, and return their number.
 
     `digests` uint64 [paragraphs, 2]; `places` int64 [paragraphs, 3] (document, start, end).
     """
@@ -129,28 +134,25 @@ def find_in_part(folder: Path, part: DocumentPart, clusters: ClustersById, min_w
                     places.append((number, start, end))
             number += 1
     keys = np.frombuffer(bytes(digests), ">u8").astype(np.uint64).reshape(-1, 2)
-    order = np.lexsort((keys[:, 1], keys[:, 0]))
-    save(folder / SCRATCH_FOLDER / f"digests-{part.index:06d}.npy", keys[order])
-    save(folder / SCRATCH_FOLDER / f"places-{part.index:06d}.npy", np.array(places, np.int64).reshape(-1, 3)[order])
+    save(folder / SCRATCH_FOLDER / f"digests-{part.index:06d}.npy", keys)
+    save(folder / SCRATCH_FOLDER / f"places-{part.index:06d}.npy", np.array(places, np.int64).reshape(-1, 3))
     return {"paragraphs": len(places)}
 
 
-def join_range(folder: Path, scratch: Path, parts: Sequence[DocumentPart], index: int, count: int) -> dict[str, int]:
-    """Write the places of one range of digests that are not the first of their digest, by document."""
-    digests, places = [np.zeros((0, 2), np.uint64)], [np.zeros((0, 3), np.int64)]
-    for part in parts:
-        keys = load(scratch / f"digests-{part.index:06d}.npy")
-        rows = hash_range(keys[:, 0], index, count)
-        digests.append(keys[rows])
-        places.append(load(scratch / f"places-{part.index:06d}.npy")[rows])
-    key, place = np.concatenate(digests), np.concatenate(places)
-    order = np.lexsort((place[:, 1], place[:, 0], key[:, 1], key[:, 0]))
-    key, place = key[order], place[order]
-    is_first = np.ones(len(key), dtype=bool)
-    is_first[1:] = (key[1:] != key[:-1]).any(axis=1)
-    repeats = place[~is_first]
-    save(folder / SCRATCH_FOLDER / f"repeats-{index:06d}.npy", repeats[np.lexsort((repeats[:, 1], repeats[:, 0]))])
-    return {"repeats": len(repeats)}
+def paragraph_rows(scratch: Path, parts: Sequence[DocumentPart]) -> pa.Table:
+    """Return the halves of the digest, and the place, of every paragraph of some parts."""
+    digests = np.concatenate([load(scratch / f"digests-{part.index:06d}.npy") for part in parts])
+    places = np.concatenate([load(scratch / f"places-{part.index:06d}.npy") for part in parts])
+    names = ("high", "low", "document", "start", "end")
+    columns = [*digests.T, *places.T]
+    return pa.table({name: column.copy() for name, column in zip(names, columns, strict=True)})
+
+
+def repeats_of_range(rows: pa.Table) -> pa.Table:
+    """Return the places that are not the first of their digest, by document."""
+    ordered = sorted_by(rows, "high", "low", "document", "start")
+    repeats = ordered.filter(pa.array(~is_first(ordered, "high", "low")))
+    return sorted_by(repeats.select(["document", "start", "end"]), "document", "start")
 
 
 def write_spans(folder: Path, part: DocumentPart, repeats: Sequence[Path]) -> dict[str, int]:

@@ -108,7 +108,7 @@ def test_ranges_and_workers_do_not_change_the_bytes(tmp_path, monkeypatch):
     texts = ["\n\n".join([*BLOCKS[i % 7 : i % 7 + 3], f"its own words number {i} and more"]) for i in range(30)]
     sources = (Texts("a", tuple(texts[:20]), part_bytes=900), Texts("b", tuple(texts[10:]), part_bytes=700))
     whole = made(tmp_path / "whole", node(sources))
-    monkeypatch.setattr("datakit.dedup.band_join.RANGE_BYTES", 500)
+    monkeypatch.setattr("lineage.tables.shuffle.RANGE_BYTES", 500)
     cut = made(tmp_path / "cut", node(sources))
     assert whole.manifest.extra["paragraphs"]["repeated"] > 20 and file_bytes(whole) == file_bytes(cut)
     for source in sources:

@@ -1,10 +1,8 @@
 """Shuffles on a real Ray cluster of two machines (raylets): the parts of the local run, whatever dies meanwhile."""
 
 import contextlib
-import importlib
 import os
 import signal
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from benchmarks.ray_machines import ray_machines
 from lineage.tables.components import components
 from lineage.tables.local import LocalEngine
 from lineage.tables.ranges import stars
@@ -21,7 +20,6 @@ from lineage.writing.working_folder import SCRATCH_FOLDER
 
 pytest.importorskip("ray", reason="ray is not installed (group `ray` of pyproject.toml)")
 pytestmark = pytest.mark.slow
-NODE = {"num_cpus": 1, "object_store_memory": 100 << 20}
 
 
 @dataclass
@@ -50,32 +48,20 @@ def linked(fatal):
 
 
 @pytest.fixture(scope="module")
-def cluster():
-    """A head without cores, and two machines of one core. Its processes import what this one imports."""
-    patch = pytest.MonkeyPatch()
-    patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    # A raylet gives up after 30 s without its agent, which a loaded machine needs longer to start.
-    patch.setenv("RAY_agent_register_timeout_ms", "300000")
-    patch.setenv("RAY_raylet_start_wait_time_s", "300")
-    made = importlib.import_module("ray.cluster_utils").Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": 100 << 20, "include_dashboard": False}
-    )
-    machines = [made.add_node(**NODE) for _ in range(2)]
-    yield made, machines
-    importlib.import_module("ray").shutdown()
-    made.shutdown()
-    patch.undo()
+def machines():
+    with ray_machines() as made:
+        yield made
 
 
-def test_a_killed_worker_and_a_killed_machine_change_nothing(cluster, tmp_path):
-    made, machines = cluster
+def test_a_killed_worker_and_a_killed_machine_change_nothing(machines, tmp_path):
+    victim, _ = machines.add(), machines.add()
     local, here = LocalEngine(SCRATCH_FOLDER), InFolder(tmp_path)
     expected = components(here, local, local.shuffle(here, linked(None)), largest=1_000)
-    engine = RayEngine(made.address)
+    engine = RayEngine(machines.address)
     found = engine.shuffle(here, linked(str(tmp_path / "killed")))
     assert (tmp_path / "killed").exists()
-    made.remove_node(machines[0], allow_graceful=False)
-    made.add_node(**NODE)
+    machines.kill(victim)
+    machines.add()
     parts = components(here, engine, found, largest=1_000)
     assert [part.digest for part in parts] == [part.digest for part in expected]
     assert [engine.table(part) for part in parts] == [local.table(part) for part in expected]
