@@ -48,15 +48,14 @@ TRAININGS = {
     "llama_50m": Training(
         LlamaConfig(128_256, 192, 448, 4, 2, 2, 1024, tie_embeddings=False),
         128,
-        ways(remat="none", attentions=("cudnn", "xla"), layers=("unrolled", "scan")),
-        ("tokens_per_second", 1.5e6),
+        ways(remat="none", attentions=("cudnn",), layers=("unrolled", "scan")),
+        ("tokens_per_second", 1.2e6),
     ),
     "dense_1b": Training(
         LlamaConfig(128_256, 2048, 5632, 24, 16, 16, 2048),
         16,
-        ways(remat="named", attentions=("cudnn",), layers=("scan",))
-        + ways(remat="none", attentions=("cudnn",), layers=("scan",)),
-        ("mfu_causal", 0.45),
+        ways(remat="named", attentions=("cudnn",), layers=("scan",)),
+        ("mfu_causal", 0.5),
     ),
 }
 TRAININGS["moe_256m"] = Training(
@@ -154,8 +153,11 @@ def compared(case: Case, work: Work, arrays: list[Array], ids: Array | None, tow
         made = values_and_gradients(call, arrays, toward)
         both = zip(made, exact, strict=True)
         apart = max(float(jnp.abs(m.astype(jnp.float32) - e).max() / jnp.abs(e).max()) for m, e in both)
-        gradient = jax.jit(jax.grad(lambda *a, call=call: (call(*a).astype(jnp.float32) * toward).sum(), argnums=(0, 1, 2)))
-        results[name] = {"largest_difference": apart, "ms": best(lambda gradient=gradient: gradient(*arrays), 5) * 1e3}
+        gradient = jax.jit(gradients(call))
+        results[name] = {
+            "largest_difference": apart,
+            "ms": best(lambda gradient=gradient: gradient(toward, *arrays)[0], 5) * 1e3,
+        }
         limit = LIMITS[case.dtype]
         print(f"{name:40} apart {apart:.1e} (limit {limit:.0e}), gradient {results[name]['ms']:8.2f} ms", flush=True)
         if apart > limit:
@@ -164,8 +166,12 @@ def compared(case: Case, work: Work, arrays: list[Array], ids: Array | None, tow
 
 
 def values_and_gradients(call: Callable[..., Array], arrays: list[Array], toward: Array) -> list[Array]:
-    out = jax.jit(call)(*arrays)
-    return [out, *jax.jit(jax.grad(lambda *a: (call(*a).astype(jnp.float32) * toward).sum(), argnums=(0, 1, 2)))(*arrays)]
+    return [jax.jit(call)(*arrays), *jax.jit(gradients(call))(toward, *arrays)]
+
+
+def gradients(call: Callable[..., Array]) -> Callable[..., tuple[Array, ...]]:
+    """Of sum(result * toward) by queries, keys and values. `toward` is an argument, because XLA folds constants slowly."""
+    return jax.grad(lambda toward, *arrays: (call(*arrays).astype(jnp.float32) * toward).sum(), argnums=(1, 2, 3))
 
 
 def training(name: str, tiny: bool) -> dict:

@@ -112,7 +112,8 @@ def loss_of_hidden(
     targets = jnp.roll(tokens, -1, axis=1).reshape(-1)
     rows = TILE_ROWS if compute is None or compute.loss_rows is None else compute.loss_rows
     head = model.head_weight().astype(x.dtype)
-    return weighted_objective(x.reshape(-1, x.shape[-1]), head, targets, shares, z_loss_weight, rows)
+    by_gold = compute is not None and compute.loss_shift == "gold"
+    return weighted_objective(x.reshape(-1, x.shape[-1]), head, targets, shares, z_loss_weight, rows, by_gold=by_gold)
 
 
 def token_log_probs(

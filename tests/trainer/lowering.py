@@ -23,6 +23,7 @@ import jax
 import jax.numpy as jnp
 from jax._src.cudnn import fused_attention_stablehlo as cudnn
 from jax.experimental import topologies
+from jax.experimental.pallas.ops.gpu import transposed_ragged_dot_mgpu as hopper_kernel
 from jax.sharding import NamedSharding, PartitionSpec
 
 from lineage.config import from_jsonable
@@ -41,6 +42,18 @@ CUDNN = 91002
 """The version that a GPU would report. JAX asks for it while it traces, though the program does not depend on a device."""
 
 
+class OnHopper:
+    """`jax` for a kernel that asks its device how many multiprocessors it has."""
+
+    core_count = 132
+
+    def devices(self) -> list["OnHopper"]:
+        return [self]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(jax, name)
+
+
 def report(case: dict[str, Any]) -> dict[str, Any]:
     """What a step holds: collectives, custom calls, donated buffers, callbacks; on a TPU topology its memory too."""
     spec, mesh, platform = from_jsonable(RunSpec, case["spec"]), MeshShape.parse(case["mesh"]), case["platform"]
@@ -52,8 +65,12 @@ def report(case: dict[str, Any]) -> dict[str, Any]:
     shapes = state_shapes(spec, layout)
     parameters, router, _ = parted(shapes.model)
     state = StepState(parameters, shapes.optimizer, shapes.skip, shapes.ema, router if jax.tree.leaves(router) else None)
-    transformer.resolve = lambda config, _, work: resolve(config, platform, work)  # this machine's platform is another
+    chip = case.get("capability")
+    transformer.resolve = lambda config, _, work, __: resolve(
+        config, platform, work, chip
+    )  # this machine's platform is another
     cudnn.check_cudnn_version = lambda: CUDNN
+    hopper_kernel.jax = OnHopper()
     compute = resolved_compute(spec, shapes.model)
     rows = NamedSharding(layout.mesh, PartitionSpec(BATCH_AXES, None))
     tokens = jax.ShapeDtypeStruct((spec.batches.size(0), spec.seq_len), jnp.int32, sharding=rows)

@@ -75,8 +75,9 @@ def test_steps_are_lowered_for_cuda_on_every_mesh() -> None:
         case("expert=4", "gpu", MIXED),
         case("expert=2,tensor=2", "gpu", MIXED),
         case("expert=2,data=2", "gpu", MIXED, exchange),
+        case("expert=4", "gpu", MIXED, capability="9.0"),
     ]
-    dense, sliced, ring, tensor, exchanged = all_reports = reports(cases)
+    dense, sliced, ring, tensor, exchanged, hopper = all_reports = reports(cases)
     for each in all_reports:
         whole(each)
     assert dense["compute"]["attention"] == "cudnn" and set(dense["calls"]) == {
@@ -85,6 +86,8 @@ def test_steps_are_lowered_for_cuda_on_every_mesh() -> None:
     }
     assert sliced["compute"]["precision"] == "highest" and sliced["imprecise"] == 0, "float32 is float32"
     assert [each["compute"]["experts"] for each in (ring, tensor, exchanged)] == ["ragged"] * 3
+    assert hopper["compute"]["experts"] == "hopper" and planned(hopper) == RING
+    assert hopper["calls"]["mosaic_gpu_v2"] >= 9, "three products forward, six backward"
     assert planned(dense) == planned(sliced) == NOTHING
     assert planned(ring) == planned(tensor) == RING and planned(exchanged) == EXCHANGE
 

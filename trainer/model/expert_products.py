@@ -2,12 +2,14 @@
 
 `jax.lax.ragged_dot` multiplies every row by every expert on a CPU (10 to 115 times the dense product, 2026-11-23). The engine
 `tiled` sorts rows by expert, pads each expert's rows to whole tiles, and multiplies a tile by its expert's matrices; its
-gradient keeps the two products inside the MLP and gathers where a plain gradient would scatter.
+gradient keeps the two products inside the MLP and gathers where a plain gradient would scatter. On GPUs and TPUs sorted rows go
+through `ragged_dot`, on Hopper GPUs through `trainer.model.grouped_hopper`.
 
 Shapes: N rows, D hidden, F width of an expert, E experts, k experts a token, A = N k assignments, T tiles of R rows.
 """
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -15,8 +17,12 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float, Int
 
+from trainer.model.grouped_hopper import hopper_product
 from trainer.model.products import across
 from trainer.spec.compute import ExpertEngine
+
+type GroupedProduct = Callable[[Float[Array, "A K"], Float[Array, "E K N"], Int[Array, " E"]], Float[Array, "A N"]]
+"""(rows sorted by group, a matrix for each group, rows of each group) to (products); rows past the last group are zeros."""
 
 TILE_ROWS = 128
 """Most rows of a tile; fewer where experts have few rows."""
@@ -52,7 +58,9 @@ def experts_output(
         case "tiled":
             return _tiled(x, ids, shares, weights, activation)
         case "ragged":
-            return _ragged(x, ids, shares, weights, activation)
+            return _grouped(x, ids, shares, weights, activation, jax.lax.ragged_dot)
+        case "hopper":
+            return _grouped(x, ids, shares, weights, activation, hopper_product)
 
 
 def ranks(ids: Int[Array, "N k"], count: int) -> Int[Array, "N k"]:
@@ -83,16 +91,48 @@ def _by_masks(x: Array, ids: Array, shares: Array, weights: ExpertWeights, activ
     return jnp.einsum("ne,ned->nd", share.astype(x.dtype), outs)
 
 
-def _ragged(x: Array, ids: Array, shares: Array, weights: ExpertWeights, activation: str) -> Array:
-    """`jax.lax.ragged_dot`: a grouped product on GPUs and TPUs. Rows past the last group are zeros."""
-    count, flat = weights.gate.shape[0], ids.reshape(-1)
+def _grouped(x: Array, ids: Array, shares: Array, weights: ExpertWeights, activation: str, product: GroupedProduct) -> Array:
+    """Rows sorted by expert, through a product that knows how many rows each expert has."""
+    count, per_token = weights.gate.shape[0], ids.shape[1]
+    flat = ids.reshape(-1)
     order = jnp.argsort(flat, stable=True)
+    places = jnp.zeros_like(order).at[order].set(jnp.arange(order.size), unique_indices=True).reshape(ids.shape)
     sizes = jnp.bincount(flat, length=count).astype(jnp.int32)
-    rows = x[order // ids.shape[1]]
-    opened, carried = (checkpoint_name(jax.lax.ragged_dot(rows, each, sizes), "mlp") for each in weights[:2])
-    out = jax.lax.ragged_dot(activate(opened, carried, activation), weights.down, sizes)
-    share = jnp.where(flat < count, shares.reshape(-1), 0.0)[order, None].astype(x.dtype)
-    return jnp.zeros_like(x).at[order // ids.shape[1]].add(share * out)
+    rows = _spread(x, order // per_token, places)
+    opened, carried = (checkpoint_name(product(rows, each, sizes), "mlp") for each in weights[:2])
+    out = product(activate(opened, carried, activation), weights.down, sizes)
+    return _combined(out, places, jnp.where(ids < count, shares, 0.0), order)
+
+
+@jax.custom_vjp
+def _spread(x: Float[Array, "N D"], sources: Int[Array, " A"], places: Int[Array, "N k"]) -> Float[Array, "A D"]:
+    """The rows of `sources`. The gradient gathers at `places`, where each row went: a scatter would add in no fixed order."""
+    return x[sources]
+
+
+def _spread_backward(places: Array, grad: Array) -> tuple[Array, None, None]:
+    return grad[places].sum(axis=1, dtype=jnp.promote_types(grad.dtype, jnp.float32)).astype(grad.dtype), None, None
+
+
+_spread.defvjp(lambda x, sources, places: (x[sources], places), _spread_backward)
+
+
+@jax.custom_vjp
+def _combined(
+    out: Float[Array, "A D"], places: Int[Array, "N k"], shares: Float[Array, "N k"], order: Int[Array, " A"]
+) -> Float[Array, "N D"]:
+    """sum over a row's assignments of share * result; `order` says which assignment a sorted row is."""
+    return _summed(out, places, shares)
+
+
+def _combined_backward(residuals: tuple[Array, ...], grad: Array) -> tuple[Array, None, Array, None]:
+    out, places, shares, order = residuals
+    wide = jnp.promote_types(grad.dtype, jnp.float32)
+    grad_out = shares.reshape(-1)[order, None].astype(grad.dtype) * grad[order // places.shape[1]]
+    return grad_out, None, jnp.einsum("nkd,nd->nk", out[places].astype(wide), grad.astype(wide)).astype(shares.dtype), None
+
+
+_combined.defvjp(lambda *arrays: (_summed(*arrays[:3]), arrays), _combined_backward)
 
 
 class _Tiles(NamedTuple):

@@ -139,17 +139,21 @@ class Transformer(eqx.Module):
         """What a declared way to compute means for this model on this machine."""
         size = self.blocks.stacked.attention.w_k.resolve_axis("head_dim").size
         windows = [kind.window for kind in self.layer_kinds if kind.window is not None]
+        experts = getattr(self.blocks.stacked, "experts", None)
         work = Work(
             seq_len,
             size,
             segmented,
             max(windows, default=None),
             len(self.layer_kinds),
-            experts=hasattr(self.blocks.stacked, "experts"),
+            experts=None
+            if experts is None
+            else tuple(experts.w_gate.resolve_axis(axis).size for axis in ("embed", "expert_mlp")),
             mixed_layers=len(set(self.layer_kinds)) > 1,
             vocab_size=self.embedding.resolve_axis("vocab").size,
         )
-        return resolve(config, jax.default_backend(), work)
+        capability = getattr(jax.devices()[0], "compute_capability", None)  # only GPUs have one
+        return resolve(config, jax.default_backend(), work, capability)
 
     def head_weight(self) -> Float[Array, "V D"]:
         """The output matrix; the embedding if the two are tied."""

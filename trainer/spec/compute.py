@@ -14,13 +14,16 @@ from trainer.spec.checks import require
 log = logging.getLogger("trainer")
 
 type Backend = Literal["reference", "blocked", "xla", "cudnn", "splash"]
-type ExpertEngine = Literal["reference", "tiled", "ragged"]
+type ExpertEngine = Literal["reference", "tiled", "ragged", "hopper"]
 type Exchange = Literal["ring", "all_to_all"]
 type Remat = Literal["none", "full", "named", "offload"]
 BACKENDS: tuple[Backend, ...] = ("reference", "blocked", "xla", "cudnn", "splash")
 FIRST_CHOICE: dict[str, Backend] = {"gpu": "cudnn", "tpu": "splash"}
-ENGINES: tuple[ExpertEngine, ...] = ("reference", "tiled", "ragged")
+ENGINES: tuple[ExpertEngine, ...] = ("reference", "tiled", "ragged", "hopper")
 FIRST_ENGINE: dict[str, ExpertEngine] = {"gpu": "ragged", "tpu": "ragged"}
+"""What any GPU or TPU can use. A Hopper GPU prefers `hopper`."""
+HOPPER = "9.0"
+"""Compute capability of H100 and H200."""
 CPU_BLOCK, ACCELERATOR_BLOCK = 128, 512
 """Query rows per block of `blocked`: the fastest of those tried on a CPU; not measured on an accelerator."""
 LOSS_ROWS, LOSS_BYTES = 8192, 2**30
@@ -44,8 +47,9 @@ class ComputeConfig:
     layers: Literal["auto", "scan", "unrolled"] = "auto"
     """scan: one compiled layer. unrolled: each layer compiled alone, slower to compile and faster to run, because what a layer
     keeps for the backward pass is not copied into arrays of all layers. auto: unrolled on a CPU up to `UNROLLED_LAYERS`."""
-    experts: Literal["auto", "reference", "tiled", "ragged"] = field(default="auto", metadata={"added_later": True})
-    """How rows meet the matrices of their experts (`trainer.model.expert_products`). auto: tiled on CPUs, ragged elsewhere."""
+    experts: Literal["auto", "reference", "tiled", "ragged", "hopper"] = field(default="auto", metadata={"added_later": True})
+    """How rows meet the matrices of their experts (`trainer.model.expert_products`). auto: tiled on CPUs, hopper on Hopper GPUs
+    where it supports the work, ragged elsewhere."""
     exchange: Exchange = field(default="ring", metadata={"added_later": True})
     """How tokens meet experts of other devices (`trainer.model.expert_parallel`)."""
     strict: bool = False
@@ -81,6 +85,8 @@ class Compute:
     exchange: Exchange | None = None
     loss_rows: int | None = None
     """Rows of a tile of logits; None: those of `trainer.model.cross_entropy`, which fit a CPU's cache."""
+    loss_shift: Literal["gold"] | None = None
+    """What the loss subtracts from logits before exp: the target's logit, or (None) the largest of the row."""
     precision: Literal["highest"] | None = None
     """Precision of float32 products. None: the platform's default, which is TF32 on GPUs and bfloat16 on TPUs."""
     training: bool = False
@@ -101,14 +107,18 @@ class Work:
     segmented: bool = False
     window: int | None = None
     num_layers: int = 1
-    experts: bool = False
+    experts: tuple[int, int] | None = None
+    """Widths of the model and of an expert; None for a model without experts."""
     mixed_layers: bool = False
     """Layers differ in their windows, so they are folded by periods."""
     vocab_size: int = 1
 
 
-def resolve(config: ComputeConfig, platform: str, work: Work) -> Compute:
-    """The choices for a platform (`jax.default_backend()`). Raises: ValueError with `strict` for what is unavailable."""
+def resolve(config: ComputeConfig, platform: str, work: Work, capability: str | None = None) -> Compute:
+    """The choices for a platform (`jax.default_backend()`) and, on a GPU, its compute capability.
+
+    Raises: ValueError with `strict` for what is unavailable.
+    """
     notes: list[str] = []
 
     def miss(requested: str, why: str, instead: str) -> None:
@@ -147,17 +157,23 @@ def resolve(config: ComputeConfig, platform: str, work: Work) -> Compute:
     engine, exchange = None, None
     if work.experts:
         exchange = config.exchange
-        engine = FIRST_ENGINE.get(platform, "tiled") if config.experts == "auto" else config.experts
-        if engine == "ragged" and on_cpu:
-            miss("compute.experts 'ragged'", "on a CPU it multiplies every row by every expert", "tiled")
-            engine = "tiled"
+        general = FIRST_ENGINE.get(platform, "tiled")
+        engine = general if config.experts == "auto" else config.experts
+        if why := cannot_multiply(engine, platform, capability, config.dtype, work.experts):
+            miss(f"compute.experts {engine!r}", why, general)
+            engine = general
+        if config.experts == "auto" and platform == "gpu":
+            out = cannot_multiply("hopper", platform, capability, config.dtype, work.experts)
+            engine = general if out else "hopper"
+            notes.extend([f"experts hopper is out, {out}"] if out else [])
         notes.append(f"experts {engine}: {config.experts} requested on {platform}")
     rows = None if on_cpu else loss_rows(work.vocab_size)
     precision = "highest" if config.dtype == "float32" and not on_cpu else None
     if not on_cpu:
         notes.append(f"loss in tiles of {rows} rows" + (", float32 products in full float32" if precision else ""))
+    shift = "gold" if platform == "gpu" else None
     return Compute(
-        config.dtype, backend, block, on_cpu, by_rows, remat, unrolled, tuple(notes), engine, exchange, rows, precision
+        config.dtype, backend, block, on_cpu, by_rows, remat, unrolled, tuple(notes), engine, exchange, rows, shift, precision
     )
 
 
@@ -187,6 +203,26 @@ def cannot(backend: Backend, platform: str, dtype: str, work: Work) -> str | Non
         limits = [
             (platform == "tpu", f"it needs a TPU, here is {platform}"),
             (work.seq_len % 128 == 0, f"rows of {work.seq_len} tokens, it takes multiples of 128"),
+        ]
+    else:
+        limits = []
+    return next((why for holds, why in limits if not holds), None)
+
+
+def cannot_multiply(
+    engine: ExpertEngine, platform: str, capability: str | None, dtype: str, widths: tuple[int, int]
+) -> str | None:
+    """Why an engine of expert products does not support the work; None if it does."""
+    if engine == "ragged":
+        limits = [(platform != "cpu", "on a CPU it multiplies every row by every expert")]
+    elif engine == "hopper":
+        limits = [
+            (
+                platform == "gpu" and capability == HOPPER,
+                f"it needs a Hopper GPU, here is {platform} {capability or ''}".strip(),
+            ),
+            (dtype == "bfloat16", f"it computes in bfloat16, compute.dtype is {dtype}"),
+            (all(each % 64 == 0 for each in widths), f"widths {widths[0]} and {widths[1]}, it takes multiples of 64"),
         ]
     else:
         limits = []
