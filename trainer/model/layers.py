@@ -16,6 +16,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, PRNGKeyArray
 
 from trainer.model.attention import attention
+from trainer.model.float8 import float8_dot
 from trainer.model.products import products, swiglu
 from trainer.model.rms_norm import rms_norm
 from trainer.model.rotary import rotate
@@ -196,9 +197,9 @@ class Mlp(eqx.Module):
             rest, weights = x.axes[:-1], (self.w_gate, self.w_up, self.w_down)
             rows = x.array.reshape(-1, x.axes[-1].size)
             return hax.named(swiglu(rows, *(weight.array for weight in weights)).reshape(x.array.shape), (*rest, x.axes[-1]))
-        gate, up = (dot(x, weight, "embed") for weight in (self.w_gate, self.w_up))
+        gate, up = (dot(x, weight, "embed", compute) for weight in (self.w_gate, self.w_up))
         gate, up = (hax.named(checkpoint_name(each.array, "mlp"), each.axes) for each in (gate, up))
-        return dot(hax.nn.silu(gate) * up, self.w_down, "mlp")
+        return dot(hax.nn.silu(gate) * up, self.w_down, "mlp", compute)
 
 
 def depth_scaled_std(config: DecoderConfig) -> float:
@@ -206,8 +207,10 @@ def depth_scaled_std(config: DecoderConfig) -> float:
     return config.initializer_range / (2 * config.num_layers) ** 0.5
 
 
-def dot(x: NamedArray, weight: NamedArray, axis: str | tuple[str, ...]) -> NamedArray:
-    """Product in the precision of `x`."""
+def dot(x: NamedArray, weight: NamedArray, axis: str | tuple[str, ...], compute: Compute | None = None) -> NamedArray:
+    """Product in the precision of `x`, or in float8 where `compute` says so."""
+    if compute is not None and compute.float8:
+        return float8_dot(x, weight.astype(x.dtype), (axis,) if isinstance(axis, str) else axis)
     return hax.dot(x, weight.astype(x.dtype), axis=axis)
 
 
@@ -217,7 +220,7 @@ def dots(
     """Products with several weights; with `compute.by_rows`, of rows with matrices (`trainer.model.products`)."""
     names = (axis,) if isinstance(axis, str) else axis
     if not compute.by_rows or is_spread():
-        return tuple(dot(x, weight, axis) for weight in weights)
+        return tuple(dot(x, weight, axis, compute) for weight in weights)
     inner = [x.resolve_axis(name) for name in names]
     rest = [each for each in x.axes if each not in inner]
     size = math.prod(each.size for each in inner)

@@ -22,8 +22,8 @@ FIRST_CHOICE: dict[str, Backend] = {"gpu": "cudnn", "tpu": "splash"}
 ENGINES: tuple[ExpertEngine, ...] = ("reference", "tiled", "ragged", "hopper")
 FIRST_ENGINE: dict[str, ExpertEngine] = {"gpu": "ragged", "tpu": "ragged"}
 """What any GPU or TPU can use. A Hopper GPU prefers `hopper`."""
-HOPPER = "9.0"
-"""Compute capability of H100 and H200."""
+HOPPER, FLOAT8 = "9.0", 8.9
+"""Compute capability of H100 and H200, and of the first GPUs with float8 products."""
 CPU_BLOCK, ACCELERATOR_BLOCK = 128, 512
 """Query rows per block of `blocked`: the fastest of those tried on a CPU; not measured on an accelerator."""
 LOSS_ROWS, LOSS_BYTES = 8192, 2**30
@@ -52,6 +52,8 @@ class ComputeConfig:
     where it supports the work, ragged elsewhere."""
     exchange: Exchange = field(default="ring", metadata={"added_later": True})
     """How tokens meet experts of other devices (`trainer.model.expert_parallel`)."""
+    float8: bool = field(default=False, metadata={"added_later": True})
+    """Products of activations with weights in float8 (`trainer.model.float8`), beside bfloat16; not those of experts."""
     strict: bool = False
     """Refuse to run where something requested by name is unavailable."""
 
@@ -63,6 +65,7 @@ class ComputeConfig:
         require(self.remat in remats, "compute.remat", self.remat, f"one of {', '.join(remats)}")
         require(self.layers in ("auto", "scan", "unrolled"), "compute.layers", self.layers, "auto, scan or unrolled")
         require(self.experts in ("auto", *ENGINES), "compute.experts", self.experts, f"one of auto, {', '.join(ENGINES)}")
+        require(not self.float8 or self.dtype == "bfloat16", "compute.float8", self.float8, "false with compute.dtype float32")
         require(self.exchange in ("ring", "all_to_all"), "compute.exchange", self.exchange, "ring or all_to_all")
 
 
@@ -87,6 +90,8 @@ class Compute:
     """Rows of a tile of logits; None: those of `trainer.model.cross_entropy`, which fit a CPU's cache."""
     loss_shift: Literal["gold"] | None = None
     """What the loss subtracts from logits before exp: the target's logit, or (None) the largest of the row."""
+    float8: bool | None = None
+    """Products of activations with weights are float8; None if not."""
     precision: Literal["highest"] | None = None
     """Precision of float32 products. None: the platform's default, which is TF32 on GPUs and bfloat16 on TPUs."""
     training: bool = False
@@ -146,6 +151,11 @@ def resolve(config: ComputeConfig, platform: str, work: Work, capability: str | 
     if remat == "offload" and work.mixed_layers:
         miss("compute.remat 'offload'", "layers differ in their windows", "full")
         remat = "full"
+    float8 = config.float8
+    if float8 and platform != "cpu" and not (platform == "gpu" and float(capability or 0) >= FLOAT8):
+        here = f"{platform} {capability or ''}".strip()
+        miss("compute.float8", f"it needs a GPU of compute capability {FLOAT8} or more, here is {here}", "bfloat16")
+        float8 = False
     if config.dtype == "bfloat16" and platform == "cpu":
         notes.append("bfloat16 on a CPU is for checking, not for speed")
     on_cpu = platform == "cpu"
@@ -171,9 +181,21 @@ def resolve(config: ComputeConfig, platform: str, work: Work, capability: str | 
     precision = "highest" if config.dtype == "float32" and not on_cpu else None
     if not on_cpu:
         notes.append(f"loss in tiles of {rows} rows" + (", float32 products in full float32" if precision else ""))
-    shift = "gold" if platform == "gpu" else None
     return Compute(
-        config.dtype, backend, block, on_cpu, by_rows, remat, unrolled, tuple(notes), engine, exchange, rows, shift, precision
+        config.dtype,
+        backend,
+        block,
+        on_cpu,
+        by_rows,
+        remat,
+        unrolled,
+        tuple(notes),
+        experts=engine,
+        exchange=exchange,
+        loss_rows=rows,
+        loss_shift="gold" if platform == "gpu" else None,
+        float8=float8 or None,
+        precision=precision,
     )
 
 
