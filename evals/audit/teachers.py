@@ -107,12 +107,8 @@ def teacher_evidence(
     seen = items.select(*ITEM_KEY, seen_by_student=pl.col("num_exposures") > 0)
     tables = [pl.DataFrame(schema=TEACHERS_SCHEMA)]
     for each in taught:
-        read, whole = _read_by(each, known)
-        status = pl.when("is_read").then(pl.lit(EXPOSED)).otherwise(pl.lit(CLEAN if whole else UNKNOWN))
-        joined = seen.join(read.with_columns(is_read=True), on=ITEM_KEY, how="left").with_columns(
-            pl.col("is_read").fill_null(False)
-        )
-        named = joined.with_columns(set=pl.lit(each.name), teacher=pl.lit(each.teacher), status=status)
+        joined = seen.join(_statuses(each, known), on=ITEM_KEY, how="left").with_columns(pl.col("status").fill_null(UNKNOWN))
+        named = joined.with_columns(set=pl.lit(each.name), teacher=pl.lit(each.teacher))
         tables.append(named.select(TEACHERS_SCHEMA.keys()))
     table = pl.concat(tables).sort("set", *ITEM_KEY)
     reads = _rollout_reads(taught, matches, exposed)
@@ -129,9 +125,13 @@ def _accepted(corpus: Artifact) -> Artifact | None:
     return accepted if accepted is not None and accepted.spec.stage == ACCEPTED_STAGE else None
 
 
-def _read_by(taught: Taught, audits: dict[str, Artifact]) -> tuple[pl.DataFrame, bool]:
-    """Return (the items that the teachers had read, whether audits cover all that they had read)."""
-    tables, whole = [pl.DataFrame(schema=dict.fromkeys(ITEM_KEY, pl.String))], bool(taught.checkpoints)
+def _statuses(taught: Taught, audits: dict[str, Artifact]) -> pl.DataFrame:
+    """Return the items of the teachers' audits with their status; an item that is in none of them is unknown.
+
+    An item is clean only if audits of all teachers looked for it and cover everything that these had read.
+    """
+    keys = dict.fromkeys(ITEM_KEY, pl.String)
+    tables, whole = [pl.DataFrame(schema={**keys, "read": pl.Boolean, "looked_for": pl.Boolean})], bool(taught.checkpoints)
     for checkpoint in taught.checkpoints:
         audit = audits.get(checkpoint.data_version)
         if audit is None:
@@ -141,11 +141,12 @@ def _read_by(taught: Taught, audits: dict[str, Artifact]) -> tuple[pl.DataFrame,
         whole &= facts.get("origin") is None and facts.get("before") is None
         items = pl.read_parquet(audit.file("items.parquet"))
         tier = "tier_after" if "tier_after" in items.columns else "tier"
-        read = items.filter((pl.col("num_exposures") > 0) & pl.col(tier).is_in(STANDING_TIERS))
-        tables.append(read.select(ITEM_KEY))
-        doubted = items.filter(pl.col("status") == UNKNOWN).height
-        whole &= not doubted
-    return pl.concat(tables).unique(), whole
+        read = (pl.col("num_exposures") > 0) & pl.col(tier).is_in(STANDING_TIERS)
+        tables.append(items.select(*ITEM_KEY, read=read, looked_for=pl.col("status") != UNKNOWN))
+    every = pl.concat(tables).group_by(ITEM_KEY).agg(pl.col("read").any(), pl.col("looked_for").sum())
+    clean = (pl.col("looked_for") == len(taught.checkpoints)) & pl.lit(whole)
+    status = pl.when("read").then(pl.lit(EXPOSED)).when(clean).then(pl.lit(CLEAN)).otherwise(pl.lit(UNKNOWN))
+    return every.select(*ITEM_KEY, status=status)
 
 
 def _rollout_reads(taught: Sequence[Taught], matches: pl.DataFrame, exposed: pl.DataFrame) -> pl.DataFrame:

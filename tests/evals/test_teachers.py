@@ -85,6 +85,7 @@ def answers(messages: list[dict]) -> str:
 def student_audit(root: Path, teacher: Node | None, audits: tuple[Node, ...] = ()) -> Artifact:
     """Sample a teacher that is always right, train a student on what is accepted, and audit it."""
     suite = Node(("suite",), None, SUITE, Items(ITEMS))
+    run_audit(root, suite)  # by itself: the suite of the teacher's audit may have the same key and other items
     with chatting(answers) as stub:
         config = shard_config(stub.url, teacher=Teacher("stub", stub.url, "chat"), samples=1, most_prompts=None)
         accepted = accepted_node(config, teacher, AcceptConfig())
@@ -122,9 +123,12 @@ KNOWN = replace(WEB, statuses={})
 
 @pytest.fixture(scope="module")
 def audited(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
-    """The teacher had read law/0; its own rollout holds math/0."""
-    teacher = audit_node(ITEMS, (replace(with_leak(), statuses={"law/0": "matched"}),), step=40)
-    return student_audit(tmp_path_factory.mktemp("taught"), teacher.inputs["checkpoint"], (teacher,))
+    """The teacher had read law/0, its own rollout holds math/0, and nobody looked for law/1 and math/2 in what it read."""
+    items = tuple(name for name in ITEMS if name != "math/2")
+    teacher = audit_node(items, (replace(with_leak(), statuses={"law/0": "matched", "law/1": "unknown"}),), step=40)
+    root = tmp_path_factory.mktemp("taught")
+    run_audit(root, teacher)
+    return student_audit(root, teacher.inputs["checkpoint"], (teacher,))
 
 
 def test_an_item_in_an_accepted_rollout_is_found_with_rollout_and_step(audited: Artifact) -> None:
@@ -144,8 +148,8 @@ def test_an_item_that_only_the_teacher_read_is_teacher_exposed(audited: Artifact
         "law/0": ("teacher exposed", False),
         "math/0": ("clean", True),
         "math/1": ("clean", False),
-        "math/2": ("clean", False),
-        "law/1": ("clean", False),
+        "math/2": ("unknown", False),
+        "law/1": ("unknown", False),
     }
     page = audited.file("audit.md").read_text()
     assert "What the teachers had read" in page and "7+7#0" in page and "law 0" in page
