@@ -14,7 +14,7 @@ def leave_a_mark(context: dg.OpExecutionContext) -> None:
         file.write(f"{context.run.run_id}\n")
 
 
-@dg.job
+@dg.job(executor_def=dg.in_process_executor)
 def mark() -> None:
     leave_a_mark()
 
