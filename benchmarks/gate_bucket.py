@@ -56,6 +56,14 @@ def main() -> None:
             seconds, spent = time.perf_counter() - started, time.process_time() - cpu
             here.send("counts")
             print(f"{seconds:6.2f} s {spent:6.2f} CPU s  {name}: requests {here.recv()}", flush=True)
+        below = next(store.artifacts("bench", f"k{options.levels}"))
+        here.send("start")
+        here.recv()
+        started = time.perf_counter()
+        walked = len(list(store.walk_up(below)))
+        seconds = time.perf_counter() - started
+        here.send("counts")
+        print(f"{seconds:6.2f} s  lineage --up of one artifact, {walked} artifacts: requests {here.recv()}", flush=True)
         server.kill()
 
 

@@ -55,6 +55,8 @@ def build_root(disk_mib: int, libraries: list[str], placed: dict[str, str] | Non
     links = {str(folder): folder.readlink() for folder in folders if folder.is_symlink()}
     devices = {name: os.open(f"/dev/{name}", os.O_PATH) for name in ("null", "zero", "urandom")}
     mount("tmpfs", top, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,mode=755")
+    Path(f"{root}/tmp").mkdir(parents=True)  # before the others, which may lie below it
+    mount("tmpfs", f"{root}/tmp", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, f"size={disk_mib}m,nr_inodes=1k,mode=1777")
     for folder, descriptor in (*held.items(), *given.items()):
         if any(folder.startswith(f"{other}/") for other in held):
             continue  # it came with the other mount
@@ -68,13 +70,11 @@ def build_root(disk_mib: int, libraries: list[str], placed: dict[str, str] | Non
     for name, descriptor in devices.items():
         os.close(os.open(f"{root}/dev/{name}", os.O_CREAT))
         mount(f"/proc/self/fd/{descriptor}", f"{root}/dev/{name}", "", MS_BIND)
-    for folder in ("proc", "tmp"):
-        Path(f"{root}/{folder}").mkdir()
+    Path(f"{root}/proc").mkdir()
     mount("proc", f"{root}/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     for file in ("keys", "key-users"):  # keys of the operator's user; a kernel without keyrings has neither file
         if Path(f"{root}/proc/{file}").exists():
             mount(f"/proc/self/fd/{devices['null']}", f"{root}/proc/{file}", "", MS_BIND)
-    mount("tmpfs", f"{root}/tmp", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, f"size={disk_mib}m,nr_inodes=1k,mode=1777")
     for descriptor in (*held.values(), *given.values(), *devices.values()):
         os.close(descriptor)
     os.chdir(top)

@@ -4,7 +4,7 @@
 
 That writes `provenance/attestation.json.sigstore.json`, a bundle with a certificate, the signature and a proof of the log.
 PyPI's `sigstore`, which is optional, checks a bundle without a network, against the trusted root in that package. The tests
-check a bundle that others recorded. Nothing was signed live.
+check bundles that others recorded. Nothing was signed live.
 """
 
 import importlib

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from dataclasses import replace
@@ -177,6 +178,28 @@ def test_disk_is_bounded():
     assert run(big).outcome == "failed"
     many = "import os\nfor n in range(5000): os.close(os.open(f'/tmp/{n}', os.O_CREAT))"
     assert run(many).outcome == "failed"
+
+
+def test_a_library_below_tmp_is_read_and_not_written():
+    """A Python below `/tmp` ended the setup with FileExistsError (red team, C-L4)."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        (Path(folder) / "mine.py").write_text("number = 7")
+        program = f"""
+import sys
+import tempfile
+sys.path.insert(0, {folder!r})
+import mine
+def f():
+    open("/tmp/own", "w").write("x")
+    try:
+        open({folder!r} + "/mine.py", "w")
+    except OSError:
+        return mine.number
+"""
+        run = run_program(program, "assert f() == 7", libraries=[Path(folder)])
+        assert run.passed, run.detail
+        assert (Path(folder) / "mine.py").read_text() == "number = 7"
 
 
 def test_bad_limits_are_refused():

@@ -31,6 +31,17 @@ def test_another_name_provider_or_instance_is_refused(other: Identity, why: str)
     assert why in str(other.problem(SIGNED, BUNDLE, "b"))
 
 
+def test_a_workflow_signed_with_sigstores_own_instance() -> None:
+    """All but the bytes is checked before the bytes are: certificate, log and name. The wheel itself is not here; with it the
+    signature holds (docs/log.md, 2026-11-26)."""
+    bundle = (RECORDED / "rfc8785-0.1.2-py3-none-any.whl.sigstore.json").read_text()
+    name = "https://github.com/trailofbits/rfc8785.py/.github/workflows/release.yml@refs/tags/v0.1.2"
+    workflow = Identity(name, "https://token.actions.githubusercontent.com")
+    assert str(workflow.problem(b"other bytes", bundle, "b")).endswith("Bundle message digest mismatch")
+    assert "SANs do not match" in str(replace(workflow, name=name.replace("v0.1.2", "v0.1.3")).problem(b"", bundle, "b"))
+    assert "b is no signature of" in str(replace(workflow, is_staging=True).problem(b"", bundle, "b"))
+
+
 def test_any_changed_byte_of_what_was_signed_is_refused() -> None:
     for at in range(len(SIGNED)):
         changed = SIGNED[:at] + bytes([SIGNED[at] ^ 1]) + SIGNED[at + 1 :]
