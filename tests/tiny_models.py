@@ -17,6 +17,24 @@ def random_model(config: ModelConfig, seed: int = 0) -> Transformer:
     return _init(config, key=jax.random.PRNGKey(seed))
 
 
+def quick_model(config: ModelConfig, seed: int = 0) -> Transformer:
+    """A model that knows nothing yet, made without compiling: norms of one, a bias of zero, the rest normal.
+
+    It is a function of config and seed. `init_model` draws other numbers and scales what writes to the residual stream.
+    """
+    rng = np.random.default_rng(seed)
+
+    def drawn(path: tuple, shape: jax.ShapeDtypeStruct) -> jax.Array:
+        fields = [key.name for key in path if isinstance(key, jax.tree_util.GetAttrKey)]
+        if fields[-1] == "bias":
+            return jnp.zeros(shape.shape, shape.dtype)
+        if fields[-1] == "weight" and "norm" in fields[-2]:
+            return jnp.ones(shape.shape, shape.dtype)
+        return jnp.asarray(rng.normal(0, config.initializer_range, shape.shape), shape.dtype)
+
+    return jax.tree_util.tree_map_with_path(drawn, model_shapes(config))
+
+
 def noisy_model(config: ModelConfig, seed: int = 0) -> Transformer:
     """A model with all arrays far from their initial values, norms included, where mistakes show. It compiles nothing."""
     rng = np.random.default_rng(seed)

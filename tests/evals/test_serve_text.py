@@ -139,18 +139,24 @@ def test_a_temperature_of_next_to_nothing_is_greedy(temperature: float) -> None:
 EIGHTHS = np.log(np.array([0.5, 0.25, 0.125, 0.125], np.float32))
 
 
+STATED = [
+    (Sampling(), [0.5, 0.25, 0.125, 0.125]),
+    (Sampling(temperature=0.5), [16 / 22, 4 / 22, 1 / 22, 1 / 22]),
+    (Sampling(top_p=0.6), [2 / 3, 1 / 3, 0, 0]),
+    (Sampling(top_k=3), [4 / 7, 2 / 7, 1 / 7, 0]),
+    (Sampling(min_p=0.4), [2 / 3, 1 / 3, 0, 0]),
+    (Sampling(2.0, 0.9, 3, 0.3), [0.5 / (1 + 0.5**0.5), 0.5**0.5 / (2 + 2 * 0.5**0.5), 0.25 / (1 + 0.5**0.5), 0]),
+]
+
+
 @pytest.mark.parametrize(
-    ("sampling", "expected"),
+    ("sampling", "expected", "over"),
     [
-        (Sampling(), [0.5, 0.25, 0.125, 0.125]),
-        (Sampling(temperature=0.5), [16 / 22, 4 / 22, 1 / 22, 1 / 22]),
-        (Sampling(top_p=0.6), [2 / 3, 1 / 3, 0, 0]),
-        (Sampling(top_k=3), [4 / 7, 2 / 7, 1 / 7, 0]),
-        (Sampling(min_p=0.4), [2 / 3, 1 / 3, 0, 0]),
-        (Sampling(2.0, 0.9, 3, 0.3), [0.5 / (1 + 0.5**0.5), 0.5**0.5 / (2 + 2 * 0.5**0.5), 0.25 / (1 + 0.5**0.5), 0]),
+        *((*each, "positions") for each in STATED),
+        *((*STATED[0], over) for over in ("samples", "seeds")),
+        *(pytest.param(*each, over, marks=pytest.mark.slow) for each in STATED[1:] for over in ("samples", "seeds")),
     ],
 )
-@pytest.mark.parametrize("over", ["positions", "samples", "seeds"])
 def test_tokens_come_as_often_as_the_stated_distribution_says(sampling: Sampling, expected: list[float], over: str) -> None:
     """Chi-square at 1e-4, for draws that differ in the position, in the sample or in the seed alone."""
     number, distribution = 20_000, sampling_distribution(EIGHTHS, sampling)

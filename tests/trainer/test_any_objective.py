@@ -1,22 +1,22 @@
 """A step on another batch and objective than the next token: rows of any shape, microbatches, extra metrics."""
 
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import tiny_spec
-from tiny_models import random_model
+from tiny import tiny_model, tiny_spec
+from tiny_models import quick_model
 
 from trainer.batch import Batch
 from trainer.model.protocol import LanguageModel
 from trainer.objectives import Sums, next_token_loss, token_log_probs
-from trainer.step import OBJECTIVES, compiled_step, initial_step_state, resolved_compute
+from trainer.step import OBJECTIVES, StepMetrics, StepState, compiled_step, initial_step_state, resolved_compute
 
-SPEC = tiny_spec()
+SPEC = tiny_spec(model=tiny_model(num_layers=1))
 TOKENS = np.random.default_rng(0).integers(0, 64, (4, 16)).astype(np.int32)
 
 
@@ -39,7 +39,7 @@ def weighted(model: LanguageModel, batch: Scored, loads: object = None) -> tuple
 
 
 def test_log_probs_are_those_of_full_logits_of_each_segment() -> None:
-    model = random_model(SPEC.model)
+    model = quick_model(SPEC.model)
     segments = np.repeat([[0, 1]], 8, axis=1).repeat(4, axis=0)
     found = jax.jit(partial(token_log_probs, temperature=0.7))(model, jnp.asarray(TOKENS), jnp.asarray(segments))
     alone = jax.nn.log_softmax(jax.jit(lambda tokens: model(tokens))(jnp.asarray(TOKENS[:, 8:])) / 0.7, axis=-1)
@@ -48,13 +48,16 @@ def test_log_probs_are_those_of_full_logits_of_each_segment() -> None:
     assert not np.asarray(found[:, 0]).any()
 
 
-@pytest.mark.parametrize("size", [1, 2])
+@cache
+def stepped(size: int | None) -> tuple[StepState, StepMetrics]:
+    """A step in microbatches of this size, compiled once."""
+    spec, model = replace(SPEC, microbatch_size=size), quick_model(SPEC.model)
+    return compiled_step(spec, model, objective=weighted)(initial_step_state(spec, model), BATCH, 3)
+
+
+@pytest.mark.parametrize("size", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_step_is_the_same_in_microbatches(size: int) -> None:
-    model = random_model(SPEC.model)
-    whole = compiled_step(SPEC, model, objective=weighted)(initial_step_state(SPEC, model), BATCH, 3)
-    model = random_model(SPEC.model)  # the step before has donated its buffers
-    spec = replace(SPEC, microbatch_size=size)
-    parts = compiled_step(spec, model, objective=weighted)(initial_step_state(spec, model), BATCH, 3)
+    whole, parts = stepped(None), stepped(size)
     np.testing.assert_allclose(parts[1].norms[0], whole[1].norms[0], rtol=1e-4)  # of the gradient of every weight
     assert float(parts[1].extras["gain"]) == pytest.approx(0.625)
     assert float(parts[1].extras["log_prob"]) == pytest.approx(float(whole[1].extras["log_prob"]), rel=1e-5)
@@ -62,7 +65,7 @@ def test_a_step_is_the_same_in_microbatches(size: int) -> None:
 
 
 def test_the_objective_of_a_spec_without_one_is_the_next_token() -> None:
-    model = random_model(SPEC.model)
+    model = quick_model(SPEC.model)
     compute = resolved_compute(SPEC, model)
     value, sums = OBJECTIVES[type(SPEC.objective)](SPEC, compute)(model, Batch(jnp.asarray(TOKENS)), None)
     wanted = next_token_loss(model, jnp.asarray(TOKENS), 0.0, compute=compute)[0]

@@ -56,9 +56,16 @@ BACKENDS = {
 
 
 @pytest.mark.parametrize("compute", BACKENDS.values(), ids=BACKENDS)
-@pytest.mark.parametrize("window", [None, 7])
-@pytest.mark.parametrize("segments", [None, SEGMENTS], ids=["whole", "segments"])
-def test_values_are_those_of_the_formula(compute: Compute, window: int | None, segments: np.ndarray | None) -> None:
+@pytest.mark.parametrize(
+    ("segments", "window"),
+    [
+        pytest.param(None, None, id="whole"),
+        pytest.param(SEGMENTS, 7, id="segments-7"),
+        pytest.param(None, 7, id="whole-7", marks=pytest.mark.slow),
+        pytest.param(SEGMENTS, None, id="segments", marks=pytest.mark.slow),
+    ],
+)
+def test_values_are_those_of_the_formula(compute: Compute, segments: np.ndarray | None, window: int | None) -> None:
     q, k, v = inputs()
     actual = jax.jit(lambda q, k, v: attention(q, k, v, segments, window, compute))(q, k, v)
     np.testing.assert_allclose(actual, slow(q, k, v, segments, window), rtol=1e-5, atol=1e-5)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from tiny import tiny_model, tiny_spec
-from tiny_models import noisy_model, random_model
+from tiny_models import noisy_model, quick_model
 
 from trainer.batch import Batch
 from trainer.learning_rate import learning_rates
@@ -94,7 +94,7 @@ def numpy_llama(
 
 
 def test_logits_are_those_of_the_slow_reference() -> None:
-    model = random_model(CONFIG, 1)
+    model = quick_model(CONFIG, 1)
     model = eqx.tree_at(lambda m: m.embedding, model, model.embedding * 20.0)  # far from the origin, where mistakes show
     logits = np.asarray(logits_of(model, TOKENS[:1]))[0]
     np.testing.assert_allclose(logits, numpy_llama(model, TOKENS[0]), atol=2e-3, rtol=1e-3)
@@ -123,8 +123,18 @@ def plain_logits() -> np.ndarray:
     return np.asarray(logits_of(noisy_model(CONFIG, 7), TOKENS[:2]))
 
 
-@pytest.mark.parametrize("packed", [False, True], ids=["whole", "packed"])
-@pytest.mark.parametrize("change", VARIANTS.values(), ids=VARIANTS.keys())
+PACKED = {"packed": True, "whole": False}
+FAST_VARIANTS = {(name, "whole") for name in VARIANTS} | {("all", "packed")}
+
+
+@pytest.mark.parametrize(
+    ("change", "packed"),
+    [
+        pytest.param(change, packed, id=f"{name}-{how}", marks=() if (name, how) in FAST_VARIANTS else pytest.mark.slow)
+        for name, change in VARIANTS.items()
+        for how, packed in PACKED.items()
+    ],
+)
 def test_a_variants_logits_are_those_of_the_slow_reference(change: dict, packed: bool) -> None:
     config = replace(CONFIG, **change)
     model = noisy_model(config, 7)
@@ -144,13 +154,13 @@ def test_a_packed_document_is_read_as_if_it_were_alone() -> None:
 
 
 def test_logits_at_init_are_the_references_to_four_decimals() -> None:
-    model = random_model(CONFIG, 1)
+    model = quick_model(CONFIG, 1)
     for sequence, logits in zip(TOKENS, np.asarray(logits_of(model, TOKENS)), strict=True):
         np.testing.assert_allclose(logits, numpy_llama(model, sequence), atol=1e-4, rtol=0)
 
 
 def test_gradients_are_those_of_finite_differences() -> None:
-    model = random_model(CONFIG, 2)
+    model = quick_model(CONFIG, 2)
 
     @jax.jit
     def loss(scale: jax.Array) -> jax.Array:
@@ -163,12 +173,12 @@ def test_gradients_are_those_of_finite_differences() -> None:
 
 
 def test_an_untrained_model_guesses() -> None:
-    loss = eqx.filter_jit(next_token_loss)(random_model(CONFIG), jnp.asarray(TOKENS), 0.0)[1]
+    loss = eqx.filter_jit(next_token_loss)(quick_model(CONFIG), jnp.asarray(TOKENS), 0.0)[1]
     assert float(loss) == pytest.approx(np.log(CONFIG.vocab_size), abs=0.1)
 
 
 def test_the_future_does_not_change_the_past() -> None:
-    model = random_model(CONFIG)
+    model = quick_model(CONFIG)
     changed = TOKENS.copy()
     changed[:, 9:] = (changed[:, 9:] + 1) % 64
     before, after = np.asarray(logits_of(model, TOKENS)), np.asarray(logits_of(model, changed))
@@ -184,7 +194,7 @@ def test_the_parameter_formula_counts_the_leaves() -> None:
 
 
 def test_one_batch_can_be_learned_by_heart() -> None:
-    model = random_model(CONFIG)
+    model = quick_model(CONFIG)
     state, step_fn, losses = initial_step_state(SPEC, model), compiled_step(SPEC, model), []
     for step in range(60):
         state, metrics = step_fn(state, Batch(jnp.asarray(TOKENS)), step)
@@ -192,8 +202,9 @@ def test_one_batch_can_be_learned_by_heart() -> None:
     assert losses[-1] < 0.5 < losses[0]
 
 
+@pytest.mark.slow
 def test_a_step_that_is_not_finite_changes_no_bit() -> None:
-    model = random_model(CONFIG)
+    model = quick_model(CONFIG)
     poisoned = eqx.tree_at(lambda m: m.norm.weight.array, model, model.norm.weight.array.at[0].set(jnp.nan))
     state = initial_step_state(SPEC, poisoned)
     before = [np.asarray(leaf).copy() for leaf in jax.tree.leaves(state)]

@@ -1,5 +1,6 @@
 """Every update rule against a slow one in float64, for each weight and layer."""
 
+import functools
 from dataclasses import dataclass, field, replace
 
 import equinox as eqx
@@ -7,10 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
 from tiny import tiny_model, tiny_spec
-from tiny_models import random_model
+from tiny_models import quick_model
 from tiny_moe import tiny_moe
 
 from trainer.model.parts import parameters_of
@@ -158,7 +160,7 @@ def reference(c: OptimizerConfig, parameters, gradients: list) -> list[np.ndarra
 
 
 def model() -> Transformer:
-    return random_model(SPEC.model, 3)
+    return quick_model(SPEC.model, 3)
 
 
 def random_gradients(parameters, seed: int, scale: float) -> list:
@@ -166,32 +168,32 @@ def random_gradients(parameters, seed: int, scale: float) -> list:
     return [jax.tree.map(lambda leaf: scale * rng.normal(size=leaf.shape).astype(np.float32), parameters) for _ in RATES]
 
 
+@functools.cache
+def update_of(rule: OptimizerConfig):
+    """(optimizer, its compiled update): one program for all tests of a rule."""
+    optimizer = build_optimizer(replace(SPEC, optimizer=rule), model())
+    return optimizer, jax.jit(optimizer.update)
+
+
 @pytest.mark.parametrize("scale", [0.03, 3.0], ids=["below the clip", "above the clip"])
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
 def test_a_rule_moves_every_weight_as_its_formula_says(rule: OptimizerConfig, scale: float) -> None:
-    llama = model()
-    parameters = eqx.filter(llama, eqx.is_inexact_array)
-    optimizer = build_optimizer(replace(SPEC, optimizer=rule), llama)
+    parameters = eqx.filter(model(), eqx.is_inexact_array)
+    optimizer, update = update_of(rule)
     gradients = random_gradients(parameters, seed=int(scale * 100), scale=scale)
-
-    @jax.jit
-    def step(p, state, g, rate):
-        directions, state = optimizer.update(g, state, p, rate=rate)
-        return jax.tree.map(lambda a, u: a - rate * u, p, directions), state
-
     ours, state = parameters, optimizer.init(parameters)
-    for g, rate in zip(gradients, RATES, strict=True):
-        ours, state = step(ours, state, g, jnp.float32(rate))
+    for g, rate in zip(gradients, map(np.float32, RATES), strict=True):
+        directions, state = update(g, state, ours, rate=rate)
+        ours = jax.tree.map(lambda a, u, rate=rate: a - rate * np.asarray(u), ours, directions)
     wanted = reference(rule, parameters, gradients)
     for weight, value in zip(weights_of(ours), wanted, strict=True):
         np.testing.assert_allclose(weight.value, value, rtol=2e-4, atol=2e-6, err_msg=weight.name)
 
 
 def directions_of(rule: OptimizerConfig, parameters_scale: float, gradient_scale: float, rate: float):
-    llama = model()
-    parameters = jax.tree.map(lambda p: p * parameters_scale, eqx.filter(llama, eqx.is_inexact_array))
-    optimizer = build_optimizer(replace(SPEC, optimizer=rule), llama)
-    state, update = optimizer.init(parameters), jax.jit(optimizer.update)
+    parameters = jax.tree.map(lambda p: p * np.float32(parameters_scale), eqx.filter(model(), eqx.is_inexact_array))
+    optimizer, update = update_of(rule)
+    state = optimizer.init(parameters)
     for g in random_gradients(parameters, 5, gradient_scale)[:2]:
         directions, state = update(g, state, parameters, rate=jnp.float32(rate))
     return parameters, directions, state
@@ -218,7 +220,7 @@ def test_adamh_keeps_the_norm_of_every_weight(rate: float) -> None:
 
 @pytest.mark.parametrize("rule", [AdamHConfig(), MuonHConfig()], ids=lambda rule: rule.kind)
 def test_every_expert_keeps_the_norm_of_its_own_and_routers_do_not(rule: OptimizerConfig) -> None:
-    model = random_model(tiny_moe())
+    model = quick_model(tiny_moe())
     parameters = parameters_of(model)
     optimizer = build_optimizer(replace(SPEC, optimizer=rule), model)
     gradients = random_gradients(parameters, 1, 1.0)[0]
@@ -242,6 +244,7 @@ def test_adamh_leaves_a_weight_of_norm_nought_where_it_is() -> None:
 orthogonalized = jax.jit(lambda x: newton_schulz(x, 5))
 
 
+@settings(max_examples=examples(8))  # each shape is compiled
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 100), st.floats(1e-6, 1e6))
 def test_newton_schulz_makes_singular_values_near_one_and_keeps_the_vectors(rows, columns, seed, scale) -> None:
     rng = np.random.default_rng(seed)
