@@ -6,7 +6,7 @@ export PYTHONPATH := $(CURDIR)
 unexport PYTHONDONTWRITEBYTECODE
 PY := .venv/bin/python
 OF_EXTRAS := tests/datakit/test_datatrove_steps.py tests/datakit/test_datatrove_files.py \
-	tests/standards/test_croissant_itself.py tests/lineage/test_ray_tasks.py \
+	tests/standards/test_croissant_itself.py tests/standards/test_keyless.py tests/lineage/test_ray_tasks.py \
 	tests/datakit/test_fasttext_scorer.py tests/datakit/test_contamination_paraphrase.py tests/post_training/test_environments.py
 # Tests that compile programs. They run in workers of their own, which stay small: no worker imports and collects all tests.
 COMPILING := tests/evals tests/post_training tests/trainer
