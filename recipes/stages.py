@@ -41,7 +41,11 @@ from post_training.audit import REWARD_AUDIT
 from post_training.environments.arithmetic import ADDITION
 from post_training.environments.benchmark import BENCHMARK
 from post_training.environments.gym import GYM
+from post_training.environments.rephrase import REPHRASE
+from post_training.environments.repository import REPOSITORY
 from post_training.stage import HELD_OUT, REWARD_CHECKPOINT, ROLLOUTS
+from post_training.synthetic.accepted import SYNTHETIC_ACCEPTED
+from post_training.synthetic.rollouts import SYNTHETIC_ROLLOUTS
 from post_training.texts import PROMPT_TEXTS, ROLLOUT_TEXTS
 from recipes.contamination import DeclaredPolicy
 from science.forecasts.board import BOARD
@@ -116,6 +120,10 @@ def stages() -> Mapping[str, Stage]:
         ADDITION,
         BENCHMARK,
         GYM,
+        REPHRASE,
+        REPOSITORY,
+        SYNTHETIC_ROLLOUTS,
+        SYNTHETIC_ACCEPTED,
         REWARD_CHECKPOINT,
         ROLLOUTS,
         HELD_OUT,

@@ -242,11 +242,13 @@ def _imports(nodes: list[ast.AST], known: Mapping[str, str]) -> Iterator[tuple[i
         elif isinstance(node, ast.ImportFrom):
             yield from ((node.level, (node.module or "").removeprefix(PREFIX), alias.name) for alias in node.names)
     for called in called_modules(nodes, known):
-        yield from ((0, name, "") for name in matching_modules(called, REPOSITORY))
+        if name := called.lstrip("."):
+            dots = len(called) - len(name)
+            yield from ((dots, each, "") for each in ([name] if dots else matching_modules(name, REPOSITORY)))
 
 
 def _called_module(call: ast.Call) -> ast.Constant | None:
-    """The `"a.b"` of `import_module("a.b")`."""
+    """The `"a.b"` of `import_module("a.b")`, or the `".b"` of `import_module(".b", __package__)`."""
     first = call.args[0] if call.args else None
     function = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     named = function in IMPORTERS and isinstance(first, ast.Constant) and isinstance(first.value, str)
@@ -328,8 +330,11 @@ def _syntax(tree: ast.Module, nodes: Iterable[ast.AST]) -> str:
             if isinstance(body := getattr(node, field, None), list):
                 body[:] = [one for one in body if not _is_log_line(one)] or ([ast.Pass()] if body else [])
                 _normalize_imports(body)
-        if isinstance(node, ast.Call) and (called := _called_module(node)) is not None and _is_ours(called.value):
-            called.value = f"§0§{called.value}§§"
+        if isinstance(node, ast.Call) and (called := _called_module(node)) is not None:
+            text = str(called.value)
+            name = text.lstrip(".")
+            if name != text or _is_ours(name):
+                called.value = f"§{len(text) - len(name)}§{name}§§"
     return ast.dump(tree)
 
 
