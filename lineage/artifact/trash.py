@@ -1,4 +1,4 @@
-"""How data whose manifest is in the trash of a purge is told from data that a killed writer left."""
+"""Marks of data whose manifest is in the trash of a purge; data that a killed writer left has none."""
 
 MARK = "trashed-"
 

@@ -36,7 +36,7 @@ class Turn:
 
 
 def parse_turn(text: str) -> Turn:
-    """Read a turn. A text without one fence, or with an empty one, has a fault, which the model is told."""
+    """Read a turn. A text without one fence, or with an empty one, has a fault. The next message names it."""
     fences = _FENCE.findall(text)
     thought = _FENCE.split(text)[0].strip()
     if len(fences) != 1:

@@ -27,7 +27,7 @@ GRAPHS = THOUSAND_EXAMPLES if settings().max_examples >= THOUSAND_EXAMPLES else 
 
 @dataclass
 class Works:
-    """Threads that build and read a graph until they are told to stop. `faults`: what none of them may ever see."""
+    """Threads that build and read a graph until they are stopped. `faults`: what none of them may ever see."""
 
     store: Store
     nodes: Sequence[Node]
