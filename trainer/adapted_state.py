@@ -38,4 +38,5 @@ def read_adapted(artifact: Artifact, like: TrainState) -> TrainState:
     assert isinstance(model, Adapted)
     read = {name: filled(tree, open_arrays(artifact, name)) for name, tree in like.trees().items() if name != "model"}
     step = json.loads(artifact.file("state.json").read_text())["step"]
-    return TrainState(Adapted(model.base, read["adapter"], model.scale), read["optimizer"], step, read.get("skip"))
+    resumed = Adapted(model.base, read["adapter"], model.scale, model.rate)
+    return TrainState(resumed, read["optimizer"], step, read.get("skip"))

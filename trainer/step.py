@@ -11,10 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.sharding import NamedSharding, PartitionSpec
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree, UInt32
 
 from trainer.learning_rate import learning_rates
 from trainer.model.balance import balancing_bias
+from trainer.model.lora import Adapted
 from trainer.model.parts import joined, parted
 from trainer.model.protocol import LanguageModel
 from trainer.model.router import Routing
@@ -102,11 +103,24 @@ class StepFunction:
 
     program: StepProgram
     rates: Float[np.ndarray, " steps"]
+    dropout_seed: int | None = None
+    """Seed of an adapter's dropout; None: the run has none."""
 
     def __call__(self, state: StepState, batch: PyTree, step: int) -> tuple[StepState, StepMetrics]:
         """`batch` is what the objective takes: a `trainer.batch.Batch` for next-token, or another tree of arrays with the rows
         of the batch as their first axis. `step` counts from 0 to the run's `num_steps`, exclusive; IndexError beyond it."""
-        return self.program(state, batch, self.rates[step])
+        return self.program(state, self.read_batch(batch, step), self.rates[step])
+
+    def read_batch(self, batch: PyTree, step: int) -> PyTree:
+        """The batch as the program takes it: with a key for each row if the step drops at random."""
+        if self.dropout_seed is None:
+            return batch
+        return batch, row_keys(self.dropout_seed, step, jax.tree.leaves(batch)[0].shape[0])
+
+
+def row_keys(seed: int, step: int, rows: int) -> UInt32[np.ndarray, "R 2"]:
+    """Return a key of `jax.random` for each row of a batch, a function of seed, step and row."""
+    return np.random.default_rng([seed, 5, step]).integers(1 << 32, size=(rows, 2), dtype=np.uint32)
 
 
 def resolved_compute(spec: RunSpec, model: LanguageModel) -> Compute:
@@ -137,8 +151,15 @@ def compiled_step(
     how = compute or resolved_compute(spec, model)
     of_batch = objective or OBJECTIVES[type(spec.objective)](spec, how)
 
+    dropout_seed = spec.seed if spec.adapter is not None and spec.adapter.dropout > 0 else None
+
     def of_parameters(parameters: PyTree, part: PyTree, router: PyTree, loads: Array | None) -> tuple[Array, Sums]:
-        return of_batch(joined(parameters, router, static), part, loads)
+        whole = joined(parameters, router, static)
+        if dropout_seed is None:
+            return of_batch(whole, part, loads)
+        assert isinstance(whole, Adapted)
+        batch, keys = part
+        return of_batch(whole.dropping(keys), batch, loads)
 
     def step_fn(state: StepState, batch: PyTree, rate: Array) -> tuple[StepState, StepMetrics]:
         rows = jax.tree.leaves(batch)[0].shape[0]
@@ -178,10 +199,12 @@ def compiled_step(
     step_fn = jax.default_matmul_precision(how.precision)(step_fn)  # None: as before
     rates = learning_rates(spec.schedule, spec.num_steps)
     if spread is None:
-        return StepFunction(jax.jit(step_fn, donate_argnums=0), rates)
+        return StepFunction(jax.jit(step_fn, donate_argnums=0), rates, dropout_seed)
     shapes = eqx.filter_eval_shape(lambda m: initial_step_state(spec, m), model)
     everywhere = NamedSharding(spread.mesh, PartitionSpec())
-    return StepFunction(jax.jit(step_fn, donate_argnums=0, out_shardings=(spread.shardings(shapes), everywhere)), rates)
+    return StepFunction(
+        jax.jit(step_fn, donate_argnums=0, out_shardings=(spread.shardings(shapes), everywhere)), rates, dropout_seed
+    )
 
 
 def reads_twice(spec: RunSpec) -> bool:

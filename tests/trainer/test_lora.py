@@ -3,14 +3,17 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import equinox as eqx
 import haliax as hax
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 from tiny import tiny_model, tiny_spec
+from tiny_models import quick_model
 from tiny_run import RUN, checkpoint_node, prepared
 
 from lineage.artifact.store import Artifact, Store
@@ -19,17 +22,22 @@ from lineage.config import from_jsonable, to_jsonable
 from lineage.jobs.job import Job
 from trainer.checkpoint import read_model
 from trainer.hf.adapter import HF_ADAPTER, AdapterExportConfig, peft_tensors
+from trainer.model.adapted_weight import DroppedWeight
 from trainer.model.build import init_model, model_shapes
+from trainer.model.layers import dot
 from trainer.model.lora import Adapted
+from trainer.spec.compute import ComputeConfig
 from trainer.spec.config import RunSpec, WarmStart
 from trainer.spec.lora import TARGETS, LoraConfig
 from trainer.spec.optimizers import EmaConfig, MuonConfig
+from trainer.step import row_keys
 from trainer.train import train
 
 BASE = replace(RUN, name="base", num_steps=6)
 TUNED = replace(
-    RUN, name="tuned", num_steps=8, save_every_steps=4, start=WarmStart(), adapter=LoraConfig(3, 6.0, TARGETS), batch_size=8
-)
+    RUN, name="tuned", num_steps=8, save_every_steps=4, start=WarmStart(), batch_size=8, microbatch_size=4,
+    adapter=LoraConfig(3, 6.0, TARGETS, dropout=0.25),
+)  # fmt: skip
 
 
 def tuned(step: int) -> Node:
@@ -90,6 +98,66 @@ def test_merged_is_unmerged() -> None:
         assert np.abs(adapted.array).max() > 1e-3
 
 
+def adapted(rate: float, seed: int = 0) -> Adapted:
+    """A model whose adapter is no zero."""
+    base = quick_model(tiny_model(initializer_range=0.2), seed)
+    model = Adapted.init(base, LoraConfig(2, 4.0, TARGETS, rate), key=jax.random.PRNGKey(1))
+    up = {name: hax.random.normal(jax.random.PRNGKey(2), each.axes) * 0.3 for name, each in model.adapter.stacked.up.items()}
+    return eqx.tree_at(lambda each: each.adapter.stacked.up, model, up)
+
+
+TOKENS = np.random.default_rng(0).integers(0, 64, (6, 8)).astype(np.int32)
+
+
+@eqx.filter_jit
+def hidden(model: Adapted, tokens: np.ndarray, layers: Literal["scan", "unrolled"] = "scan") -> jax.Array:
+    return model.hidden(jnp.asarray(tokens), None, model.resolved(ComputeConfig(layers=layers), tokens.shape[1], False))
+
+
+def test_a_mask_is_a_function_of_seed_step_and_row(quick_compilation: None) -> None:
+    model, keys = adapted(0.25), row_keys(3, 7, 6)
+    found = np.asarray(hidden(model.dropping(keys), TOKENS))
+    assert np.array_equal(found, hidden(model.dropping(row_keys(3, 7, 6)), TOKENS))
+    order = np.array([4, 0, 5, 1, 3, 2])
+    assert np.array_equal(hidden(model.dropping(keys[order]), TOKENS[order]), found[order]), "the rows beside it change nothing"
+    assert np.array_equal(row_keys(3, 7, 4), keys[:4]), "nor does the size of the batch"
+    for other in (row_keys(3, 8, 6), row_keys(4, 7, 6)):
+        gaps = np.abs(np.asarray(hidden(model.dropping(other), TOKENS)) - found).max(axis=(1, 2))
+        assert gaps.min() > 1e-2
+    assert np.abs(np.asarray(hidden(model.dropping(keys), TOKENS, "unrolled")) - found).max() < 1e-5
+
+
+def test_the_sides_of_a_pair_have_masks_of_their_own(quick_compilation: None) -> None:
+    model, keys = adapted(0.5), row_keys(0, 0, 3)
+    same = np.repeat(TOKENS[:3], 2, axis=0)  # pairs of equal sides
+    found = np.asarray(hidden(model.dropping(keys), same))
+    assert (np.abs(found[::2] - found[1::2]).max(axis=(1, 2)) > 1e-2).all()
+
+
+def test_a_rate_of_nothing_is_the_merged_model(quick_compilation: None) -> None:
+    model = adapted(0.0)
+    gap = np.abs(np.asarray(hidden(model.dropping(row_keys(0, 0, 6)), TOKENS) - hidden(model, TOKENS)))
+    assert gap.max() <= 1e-5
+
+
+def test_the_adapter_alone_reads_what_is_kept() -> None:
+    """Against numpy, with the mask of the weight; a share of 1 - rate is kept and divided by it."""
+    random, rate = np.random.default_rng(0), 0.25
+    sizes = {"batch": 4, "position": 50, "embed": 16, "lora": 3, "mlp": 5, "key": 2}
+
+    def named(array: np.ndarray, names: tuple[str, ...]) -> hax.NamedArray:
+        return hax.named(jnp.asarray(array), tuple(hax.Axis(name, sizes[name]) for name in names))
+
+    places = ("batch", "position", "embed"), ("embed", "mlp"), ("embed", "lora"), ("lora", "mlp")
+    drawn = [random.normal(size=[sizes[name] for name in names]).astype(np.float32) for names in places]
+    x, base, down, up = (named(array, names) for array, names in zip(drawn, places, strict=True))
+    weight = DroppedWeight(base, down, up, named(row_keys(1, 2, 4), ("batch", "key")), 1.5, rate)
+    mask = np.asarray(weight.kept(x).array)
+    assert mask.mean() == pytest.approx(1 - rate, abs=0.03)
+    wanted = drawn[0] @ drawn[1] + 1.5 * ((drawn[0] * mask / (1 - rate)) @ drawn[2] @ drawn[3])
+    np.testing.assert_allclose(dot(x, weight, "embed").array, wanted, rtol=0, atol=1e-4)
+
+
 def test_a_checkpoint_is_read_like_any_other(store: Store) -> None:
     last = resolve(store, tuned(8))
     model = read_model(last, model_shapes(TUNED.model))
@@ -109,6 +177,7 @@ def test_the_export_has_the_names_and_shapes_of_peft(store: Store) -> None:
     made = build(store, Node(("adapter",), None, HF_ADAPTER, AdapterExportConfig("there"), {"checkpoint": tuned(8)})).artifact
     stated = json.loads(made.file("adapter_config.json").read_text())
     assert (stated["r"], stated["lora_alpha"], stated["base_model_name_or_path"]) == (3, 6.0, "there")
+    assert stated["lora_dropout"] == 0.25
     assert stated["target_modules"] == ["down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"]
     tensors = load_file(made.file("adapter_model.safetensors"))
     assert len(tensors) == 2 * len(TARGETS) * TUNED.model.num_layers
@@ -128,6 +197,7 @@ def test_the_export_has_the_names_and_shapes_of_peft(store: Store) -> None:
         (lambda: LoraConfig(2, 0.0), "run.adapter.alpha is 0.0"),
         (lambda: LoraConfig(2, 1.0, ("w_x",)), "run.adapter.targets is"),
         (lambda: LoraConfig(2, 1.0, ()), "run.adapter.targets is"),
+        (lambda: LoraConfig(2, 1.0, dropout=1.0), r"run.adapter.dropout is 1.0; it must be in \[0, 1\)"),
         (lambda: replace(TUNED, start=None), "an adapter needs a base"),
         (lambda: replace(TUNED, start=WarmStart(optimizer="carried")), "fresh optimizer"),
         (lambda: replace(TUNED, ema=EmaConfig(0.9)), "run.ema is"),

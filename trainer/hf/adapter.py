@@ -49,7 +49,7 @@ def stated_config(config: LoraConfig, base: str) -> dict[str, object]:
         "base_model_name_or_path": base,
         "r": config.rank,
         "lora_alpha": config.alpha,
-        "lora_dropout": 0.0,
+        "lora_dropout": config.dropout,
         "target_modules": sorted(THEIRS[name].rpartition(".")[2] for name in config.targets),
         "bias": "none",
         "fan_in_fan_out": False,

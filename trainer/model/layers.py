@@ -15,6 +15,7 @@ from haliax import Axis, NamedArray
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, PRNGKeyArray
 
+from trainer.model.adapted_weight import DroppedWeight, bare
 from trainer.model.attention import attention
 from trainer.model.float8 import float8_dot
 from trainer.model.products import products, swiglu
@@ -193,8 +194,10 @@ class Mlp(eqx.Module):
         )
 
     def __call__(self, x: NamedArray, compute: Compute | None = None) -> NamedArray:
-        if compute is not None and compute.by_rows and not is_spread():
-            rest, weights = x.axes[:-1], (self.w_gate, self.w_up, self.w_down)
+        weights = (self.w_gate, self.w_up, self.w_down)
+        adapted = any(isinstance(weight, DroppedWeight) for weight in weights)
+        if compute is not None and compute.by_rows and not is_spread() and not adapted:
+            rest = x.axes[:-1]
             rows = x.array.reshape(-1, x.axes[-1].size)
             return hax.named(swiglu(rows, *(weight.array for weight in weights)).reshape(x.array.shape), (*rest, x.axes[-1]))
         gate, up = (dot(x, weight, "embed", compute) for weight in (self.w_gate, self.w_up))
@@ -209,6 +212,8 @@ def depth_scaled_std(config: DecoderConfig) -> float:
 
 def dot(x: NamedArray, weight: NamedArray, axis: str | tuple[str, ...], compute: Compute | None = None) -> NamedArray:
     """Product in the precision of `x`, or in float8 where `compute` says so."""
+    if isinstance(weight, DroppedWeight):
+        return dot(x, weight.base, axis, compute) + weight.addition(x, axis)
     if compute is not None and compute.float8:
         return float8_dot(x, weight.astype(x.dtype), (axis,) if isinstance(axis, str) else axis)
     return hax.dot(x, weight.astype(x.dtype), axis=axis)
@@ -221,6 +226,9 @@ def dots(
     names = (axis,) if isinstance(axis, str) else axis
     if not compute.by_rows or is_spread():
         return tuple(dot(x, weight, axis, compute) for weight in weights)
+    if any(isinstance(weight, DroppedWeight) for weight in weights):
+        found = zip(weights, dots(x, tuple(map(bare, weights)), axis, compute), strict=True)
+        return tuple(y + weight.addition(x, axis) if isinstance(weight, DroppedWeight) else y for weight, y in found)
     inner = [x.resolve_axis(name) for name in names]
     rest = [each for each in x.axes if each not in inner]
     size = math.prod(each.size for each in inner)

@@ -1,7 +1,8 @@
 """A model with a low-rank adapter: the base is fixed, the adapter is trained, and the sum of both is computed at every use.
 
 The sum takes memory for one more copy of the targeted weights. In return every way to read a model (training, decoding,
-scoring in trees) is the base's own code.
+scoring in trees) is the base's own code. Only a training step with dropout computes the adapter beside each weight, because
+dropout of the adapter's input is no change of a weight.
 """
 
 from dataclasses import field
@@ -11,8 +12,9 @@ import haliax as hax
 import jax
 import jax.numpy as jnp
 from haliax import Axis, NamedArray
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt32
 
+from trainer.model.adapted_weight import BATCH, KEY, RANK, DroppedWeight
 from trainer.model.protocol import Decoder
 from trainer.model.router import Routing
 from trainer.model.transformer import Transformer
@@ -20,7 +22,7 @@ from trainer.spec.compute import Compute, ComputeConfig
 from trainer.spec.lora import LoraConfig
 from trainer.spec.roles import MATRIX, STATE
 
-RANK, LAYERS, RESIDUAL = "lora", "layers", "embed"
+LAYERS, RESIDUAL = "layers", "embed"
 IN_ATTENTION = ("w_q", "w_k", "w_v", "w_o")
 
 
@@ -43,6 +45,10 @@ class Adapted(eqx.Module):
     base: Transformer = field(metadata=STATE)
     adapter: Adapter
     scale: float = eqx.field(static=True)
+    rate: float = eqx.field(default=0.0, static=True)
+    """Share of the adapter's inputs that a training step drops."""
+    row_keys: UInt32[Array, "R 2"] | None = None
+    """A key for each row of the batch, in a training step with dropout; None: nothing is dropped."""
 
     @staticmethod
     def init(base: Transformer, config: LoraConfig, *, key: PRNGKeyArray) -> "Adapted":
@@ -58,12 +64,35 @@ class Adapted(eqx.Module):
             bound = 1 / jnp.sqrt(hax.axis_size(inputs))
             down[name] = hax.random.uniform(key_of, (layers, *inputs, rank), minval=-bound, maxval=bound)
             up[name] = hax.zeros((layers, rank, *outputs))
-        return Adapted(base, Adapter(Factors(down, up)), config.scale)
+        return Adapted(base, Adapter(Factors(down, up)), config.scale, config.dropout)
 
     def merged(self) -> Transformer:
         """The base with the adapter added to its weights."""
         names = tuple(self.adapter.stacked.down)
         return eqx.tree_at(lambda model: [_weight(model, name) for name in names], self.base, [self._sum(n) for n in names])
+
+    def dropping(self, row_keys: UInt32[Array, "R 2"]) -> "Adapted":
+        """The same model in a training step that drops by these keys, one for each row of the batch."""
+        return Adapted(self.base, self.adapter, self.scale, self.rate, row_keys)
+
+    def _read_by(self, rows: int) -> Transformer:
+        """The model that reads `rows` sequences: merged, or with the adapter beside each weight in a step with dropout."""
+        if self.row_keys is None:
+            return self.merged()
+        names = tuple(self.adapter.stacked.down)
+        weights = [self._dropped(name, number, rows) for number, name in enumerate(names)]
+        return eqx.tree_at(lambda model: [_weight(model, name) for name in names], self.base, weights)
+
+    def _dropped(self, name: str, number: int, rows: int) -> DroppedWeight:
+        """The weight of a target in all layers. A row of the batch may be several sequences (the sides of a pair)."""
+        weight, factors = _weight(self.base, name), self.adapter.stacked
+        assert self.row_keys is not None
+        layers, sides = weight.resolve_axis(LAYERS), rows // len(self.row_keys)
+        folded = jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))  # every key with every number
+        per_row = folded(self.row_keys, jnp.arange(sides)).reshape(rows, 2)
+        places = number * layers.size + jnp.arange(layers.size)
+        keys = hax.named(folded(per_row, places).swapaxes(0, 1), (layers, Axis(BATCH, rows), Axis(KEY, 2)))
+        return DroppedWeight(weight, factors.down[name], factors.up[name], keys, self.scale, self.rate)
 
     def _sum(self, name: str) -> NamedArray:
         weight, factors = _weight(self.base, name), self.adapter.stacked
@@ -73,12 +102,12 @@ class Adapted(eqx.Module):
     def hidden(
         self, tokens: Int[Array, "B S"], segment_ids: Int[Array, "B S"] | None = None, compute: Compute | None = None
     ) -> Float[Array, "B S D"]:
-        return self.merged().hidden(tokens, segment_ids, compute)
+        return self._read_by(len(tokens)).hidden(tokens, segment_ids, compute)
 
     def routed(
         self, tokens: Int[Array, "B S"], segment_ids: Int[Array, "B S"] | None, how: Compute
     ) -> tuple[Float[Array, "B S D"], Routing | None]:
-        return self.merged().routed(tokens, segment_ids, how)
+        return self._read_by(len(tokens)).routed(tokens, segment_ids, how)
 
     def hidden_in_tree(
         self, tokens: Int[Array, " S"], positions: Int[Array, " S"], reach: Bool[Array, "S S"]
