@@ -19,29 +19,39 @@ class LogProbs(NamedTuple):
     current: Float[Array, "B T"]
     """By the policy that is trained, with a gradient."""
     before: Float[Array, "B T"]
-    """By the trainer with the policy that sampled, before the updates of the iteration."""
+    """By the trainer with its policy before the updates of the iteration; on the synchronous path that one sampled."""
     sampler: Float[Array, "B T"]
-    """By the sampler. It differs from `before` by the order of float sums, or more if the sampler is another program."""
+    """By the sampler. It differs from `before` by the order of float sums, or more if the sampler is another program or had an
+    older policy."""
     reference: Float[Array, "B T"] | None = None
     full_kl: Float[Array, "B T"] | None = None
     """Exact KL(policy, reference) over all tokens at each position, with a gradient; for the estimator `full`."""
 
 
 def policy_loss(
-    config: LossConfig, kl: KLConfig | None, given: LogProbs, advantage: Float[Array, " B"], mask: Float[Array, "B T"]
+    config: LossConfig,
+    kl: KLConfig | None,
+    given: LogProbs,
+    advantage: Float[Array, " B"],
+    mask: Float[Array, "B T"],
+    off_policy: bool = False,
 ) -> Float[Array, "B T"]:
     """Loss of every token: - w min(rho A, clip(rho) A) + coefficient x KL, where rho = exp(current - before).
 
-    w is the importance weight of the sampler (`importance_weights`), without a gradient.
+    w is the importance weight of the sampler (`importance_weights`), without a gradient. `off_policy`: older policies sampled,
+    so the ratio of the KL term is w rho and not rho.
     """
     ratio = ratios(config, given.current - given.before, mask)
     clipped = jnp.clip(ratio, 1 - config.clip_low, 1 + config.clip_high)
     scored = advantage[:, None]
     token = -jnp.minimum(ratio * scored, clipped * scored)
+    carried = ratio
     if config.correction is not None:
-        token = token * importance_weights(config.correction, given.before - given.sampler, mask)
+        weight = importance_weights(config.correction, given.before - given.sampler, mask)
+        token = token * weight
+        carried = weight * ratio if off_policy else ratio
     if kl is not None and kl.where == "loss":
-        token = token + kl.coefficient * kl_in_loss(kl.estimator, given, ratio)
+        token = token + kl.coefficient * kl_in_loss(kl.estimator, given, carried)
     return token * mask
 
 

@@ -53,6 +53,15 @@ a row that is used."""
 
 
 @dataclass(frozen=True)
+class Origin:
+    """What sampled a row: the digest of the policy, the number of its updates, and the seed."""
+
+    policy_digest: str
+    policy_step: int
+    seed: int
+
+
+@dataclass(frozen=True)
 class Drawn:
     """What the sampler and the trainer computed for the completions of an iteration, as arrays [rows, seq_len]."""
 
@@ -92,16 +101,21 @@ def rollout_table(
     drawn: Drawn,
     texts: Sequence[str],
     verdicts: Sequence[Verdict],
+    origins: Sequence[Origin] | None = None,
 ) -> pl.DataFrame:
-    """Return the table of an iteration. `policy` is the digest and the step of the policy that sampled.
+    """Return the table of an iteration. `policy` is the digest and the step of the policy that is trained; it sampled every
+    row unless `origins` names others.
 
-    Raises: ValueError if a prompt is held out, because a run must not learn from it.
+    Raises: ValueError if a prompt is held out, because a run must not learn from it, or a policy is older than the run allows.
     """
     held = [prompt.prompt_id for prompt in asked if prompt.split != "train"]
     if held:
         raise ValueError(
             f"{spec.run.name}, iteration {iteration}: prompt {held[0]!r} is held out; only train prompts are rolled out"
         )
+    own = Origin(*policy, spec.run.seed)
+    sampled_by = [own] * len(asked) if origins is None else origins
+    check_staleness(spec, iteration, policy[1], sampled_by)
     rewards = permuted(spec, iteration, np.array([np.nan if each.reward is None else each.reward for each in verdicts]))
     valid = ~np.isnan(rewards)
     masked = [_masked(spec, bool(known), bool(ended)) for known, ended in zip(valid, drawn.ended, strict=True)]
@@ -125,9 +139,9 @@ def rollout_table(
                 "reference": None if drawn.reference is None else drawn.reference[row, start:end].tolist(),
                 "entropy": drawn.entropy[row, start:end].tolist(),
                 "kept": None if drawn.kept is None else [bits.tobytes() for bits in drawn.kept[row, start:end]],
-                "policy_digest": policy[0],
-                "policy_step": policy[1],
-                "seed": spec.run.seed,
+                "policy_digest": sampled_by[row].policy_digest,
+                "policy_step": sampled_by[row].policy_step,
+                "seed": sampled_by[row].seed,
                 "temperature": spec.sampling.temperature,
                 "top_p": spec.sampling.top_p,
                 "max_new_tokens": spec.sampling.max_new_tokens,
@@ -142,6 +156,17 @@ def rollout_table(
             }
         )
     return pl.DataFrame(rows, schema=SCHEMA)
+
+
+def check_staleness(spec: RewardRunSpec, iteration: int, step: int, origins: Sequence[Origin]) -> None:
+    """Check that every row was sampled by a policy from `max_staleness` iterations ago or later. Raises: ValueError."""
+    for row, origin in enumerate(origins):
+        late = (step - origin.policy_step) / spec.updates
+        if not 0 <= late <= spec.max_staleness:
+            raise ValueError(
+                f"{spec.run.name}, iteration {iteration}, row {row}: the policy of step {origin.policy_step} sampled it, which "
+                f"is {late:g} iterations older than that of step {step}; at most {spec.max_staleness} are allowed"
+            )
 
 
 def permuted(spec: RewardRunSpec, iteration: int, rewards: Float[np.ndarray, " R"]) -> Float[np.ndarray, " R"]:
@@ -190,28 +215,38 @@ def drawn_of(table: pl.DataFrame, seq_len: int, stop: int, vocab_bytes: int) -> 
     return Drawn(tokens, starts, lengths, ended, spread("log_probs"), spread("before"), spread("entropy"), reference, kept)
 
 
-def write_rollouts(out: Writer, spec: RewardRunSpec, table: pl.DataFrame, too_long: int) -> None:
-    """Write the table, and its summary into the manifest."""
+def write_rollouts(
+    out: Writer, spec: RewardRunSpec, table: pl.DataFrame, policy: tuple[str, int], dropped: Mapping[str, int]
+) -> None:
+    """Write the table, and its summary into the manifest.
+
+    `policy`: digest and step of the policy that is trained. `dropped`: what is not in the table, by reason.
+    """
     table.write_parquet(out.folder / ROLLOUTS_FILE, compression="zstd")
     out.facts["rollouts"] = {
         "format": FORMAT,
-        "policy_digest": table["policy_digest"][0],
-        "policy_step": table["policy_step"][0],
+        "policy_digest": policy[0],
+        "policy_step": policy[1],
     }
-    out.extra["iteration"] = summary(spec, table)
+    out.extra["iteration"] = summary(spec, table, policy[1])
     failed = table.filter(pl.col("masked_why") != "").group_by("masked_why").len().sort("masked_why")
-    drops = dict(failed.iter_rows()) | ({"prompt too long": too_long} if too_long else {})
+    drops = dict(failed.iter_rows()) | {reason: count for reason, count in dropped.items() if count}
     tokens = int(table["log_probs"].list.len().sum())
     out.record(rows_out=len(table), drops=drops, tokens_out=tokens)
 
 
-def summary(spec: RewardRunSpec, table: pl.DataFrame) -> Mapping[str, Any]:
-    """Return means over the completions of an iteration. `post_training.checks` says which values are healthy."""
+def summary(spec: RewardRunSpec, table: pl.DataFrame, step: int) -> Mapping[str, Any]:
+    """Return means over the completions of an iteration. `post_training.checks` says which values are healthy.
+
+    `step` is that of the policy that is trained. The mismatch of sampler and trainer is that of the rows which this policy
+    sampled; None if there is none.
+    """
     shape = (spec.sampling.prompts, spec.sampling.completions)
     rewards = table["reward"].fill_null(np.nan).to_numpy().reshape(shape)
     lengths = table["log_probs"].list.len().to_numpy()
-    sampler, before = (np.concatenate([np.asarray(each) for each in table[name].to_list()]) for name in ("log_probs", "before"))
-    entropy = np.concatenate([np.asarray(each) for each in table["entropy"].to_list()])
+    fresh = table.filter(pl.col("policy_step") == step)
+    sampler, before = (joined(fresh, name) for name in ("log_probs", "before"))
+    entropy = joined(table, "entropy")
     known = rewards[~np.isnan(rewards)]
     found: dict[str, Any] = {
         "reward": float(known.mean()) if known.size else None,
@@ -221,14 +256,21 @@ def summary(spec: RewardRunSpec, table: pl.DataFrame) -> Mapping[str, Any]:
         "length": float(lengths.mean()),
         "truncated": float((~table["ended"]).sum() / len(table)),
         "entropy": float(entropy.mean()),
-        "mismatch": float(np.abs(sampler - before).mean()),
-        "most_mismatch": float(np.abs(sampler - before).max()),
+        "mismatch": float(np.abs(sampler - before).mean()) if len(fresh) else None,
+        "most_mismatch": float(np.abs(sampler - before).max()) if len(fresh) else None,
         "used": int(table["used"].sum()),
     }
+    if spec.max_staleness:
+        late = (step - table["policy_step"].to_numpy()) / spec.updates
+        found |= {"staleness": float(late.mean()), "most_staleness": float(late.max())}
     if table["reference"].null_count() == 0:
-        reference = np.concatenate([np.asarray(each) for each in table["reference"].to_list()])
-        found["kl"] = float((before - reference).sum() / len(table))
+        found["kl"] = float((joined(table, "before") - joined(table, "reference")).sum() / len(table))
     return found
+
+
+def joined(table: pl.DataFrame, name: str) -> Float[np.ndarray, " tokens"]:
+    """Return the numbers of a column of lists, one row after another, as float64."""
+    return np.concatenate([np.zeros(0), *(np.asarray(each) for each in table[name].to_list())])
 
 
 def rollouts_config(spec: RewardRunSpec) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The rollouts of one iteration: a pure function of the policy, the seed and the iteration."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -13,7 +13,7 @@ from post_training.asking import Asked, Words, chosen
 from post_training.environments.prompt import graded
 from post_training.environments.verify import Verifier, verify
 from post_training.log_probs import token_log_probs
-from post_training.rollouts import Drawn, policy_digest, rollout_table
+from post_training.rollouts import Drawn, Origin, policy_digest, rollout_table
 from post_training.sampler import Sampler, compiled_sampler
 from post_training.spec import Imitate, RewardRunSpec
 from trainer.model.protocol import LanguageModel
@@ -49,11 +49,35 @@ class Roller:
         alive: Callable[[str, int], None] = lambda phase, iteration: None,
     ) -> pl.DataFrame:
         """Sample, compute log-probabilities, judge, and compute advantages. `alive` is called at the start of each phase."""
-        groups = chosen(len(self.asked.prompts), self.spec.sampling.prompts, iteration, self.spec.run.seed)
-        places = [place for place in groups for _ in range(self.spec.sampling.completions)]
-        prompts = [self.asked.prompts[place] for place in places]
+        places = [place for place in self.groups(iteration) for _ in range(self.spec.sampling.completions)]
         alive("rollout", iteration)
         drawn = self._answers(places) if isinstance(self.spec.advantage, Imitate) else self._sampled(policy, places, iteration)
+        return self.judged(policy, step, iteration, places, drawn, alive)
+
+    def groups(self, iteration: int) -> list[int]:
+        """Return the prompts of an iteration, one for each group, by their place in `asked`."""
+        return chosen(len(self.asked.prompts), self.spec.sampling.prompts, iteration, self.spec.run.seed)
+
+    def close(self) -> None:
+        """Nothing is left open."""
+
+    @property
+    def dropped(self) -> Mapping[str, int]:
+        """What is in no table, by reason."""
+        return {"prompt too long": self.asked.too_long}
+
+    def judged(
+        self,
+        policy: LanguageModel,
+        step: int,
+        iteration: int,
+        places: Sequence[int],
+        drawn: Drawn,
+        alive: Callable[[str, int], None],
+        origins: Sequence[Origin] | None = None,
+    ) -> pl.DataFrame:
+        """Compute log-probabilities of sampled rows, judge them, and return the table (`rollout_table`)."""
+        prompts = [self.asked.prompts[place] for place in places]
         drawn = self._scored(policy, drawn)
         ends = zip(drawn.tokens, drawn.prompt_lengths, drawn.lengths, strict=True)
         texts = [self.words.text(row[start:end].tolist()) for row, start, end in ends]
@@ -62,7 +86,8 @@ class Roller:
             verdicts = [graded(True, "the environment's answer") for _ in texts]
         else:
             verdicts = verify(self.judge, prompts, texts)
-        return rollout_table(self.spec, iteration, (policy_digest(policy), step), prompts, drawn, texts, verdicts)
+        trained = policy_digest(policy), step
+        return rollout_table(self.spec, iteration, trained, prompts, drawn, texts, verdicts, origins)
 
     def _sampled(self, policy: LanguageModel, places: list[int], iteration: int) -> Drawn:
         tokens, lengths = self.asked.rows(places, self.spec.run.seq_len, self.words.stop)

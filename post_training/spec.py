@@ -173,7 +173,8 @@ class RewardRunSpec:
     inner_epochs: int = 1
     """Passes over the completions of an iteration."""
     max_staleness: int = 0
-    """How many iterations a rollout may be older than the policy it trains. Only 0 is built: the synchronous path."""
+    """How many updates of the policy, in iterations, a rollout may be older than the policy it trains. 0 is the synchronous
+    path. Above 0 workers behind a broker sample the next iterations while this one is trained (`remote_sampling`)."""
     control: Literal["none", "permuted_rewards"] = field(default="none")
     """`permuted_rewards`: every reward goes to a random completion of the whole batch, so nothing can be learned."""
 
@@ -188,7 +189,10 @@ class RewardRunSpec:
         full = self.kl is not None and self.kl.estimator == "full"
         require(not full or sampling.top_p == 1, "sampling.top_p", sampling.top_p, "1 for kl.estimator full")
         require(self.inner_epochs > 0, "inner_epochs", self.inner_epochs, "positive")
-        require(self.max_staleness == 0, "max_staleness", self.max_staleness, "0, because only the synchronous path exists")
+        self._check_staleness()
+        drops = 0.0 if run.adapter is None else run.adapter.dropout
+        whole = drops == 0 or imitates
+        require(whole, "run.adapter.dropout", drops, "0 with rewards: ratios compare with log-probabilities without dropout")
         require(self.control in ("none", "permuted_rewards"), "control", self.control, "none or permuted_rewards")
         grouped = isinstance(self.advantage, Rloo | Grpo)
         fits = sampling.completions > 1 or not grouped
@@ -210,6 +214,16 @@ class RewardRunSpec:
         require(teaches, "kl", self.kl, "a KLConfig in the loss for distill, which has no reward")
         plain = run.z_loss_weight == 0 and run.ema is None
         require(plain, "run.z_loss_weight and run.ema", (run.z_loss_weight, run.ema), "0 and None")
+
+    def _check_staleness(self) -> None:
+        bound, kl = self.max_staleness, self.kl
+        require(bound >= 0, "max_staleness", bound, "at least 0")
+        sampled = not isinstance(self.advantage, Imitate)
+        require(sampled or bound == 0, "max_staleness", bound, "0 for imitate, which samples nothing")
+        weighed = bound == 0 or self.loss.correction is not None
+        require(weighed, "loss.correction", None, "a CorrectionConfig with max_staleness above 0: older policies sample")
+        plain = bound > 0 and kl is not None and (kl.where, kl.estimator) == ("loss", "k3")
+        require(not plain, "kl.estimator", "k3", "k2, k3_corrected or full with max_staleness above 0: k3 carries no ratio")
 
     @property
     def updates(self) -> int:

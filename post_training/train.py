@@ -18,6 +18,7 @@ from lineage.jobs.job import Job
 from lineage.shards.measure import measuring
 from post_training.asking import Asked, Words
 from post_training.environments.verify import verifier_of
+from post_training.remote_sampling import RemoteRoller, remote_roller
 from post_training.rollouts import drawn_of, policy_digest, rollouts_config, write_rollouts
 from post_training.sampling import Roller
 from post_training.spec import KLConfig
@@ -60,12 +61,15 @@ def train_on_rewards(
         saver = Saver(job, config.run, layout, running, start, cost, how)
         reference = reference_of(config.kl, start, job)
         report = alive or (lambda phase, iteration: None)
-        roller = Roller(config, asked, words, verifier_of(environment), reference, compute)
+        local = Roller(config, asked, words, verifier_of(environment), reference, compute)
+        run = rollouts_spec(job, config, 0).version
+        roller = remote_roller(job, run, local, running.rollouts) if config.max_staleness else local
         step_fn = compiled_step(config.run, state.model, layout, compute, objective(config, compute, reference))
         try:
             _Loop(job, config, roller, step_fn, saver, stop, report, how, tables.metrics).run(state)
         finally:
             saver.close()
+            roller.close()
     final = job.store.find(job.spec)
     if final is None:
         raise RuntimeError(f"{job.spec.name} was not committed")
@@ -119,7 +123,7 @@ class _Loop:
 
     job: Job
     config: RewardCheckpointConfig
-    roller: Roller
+    roller: Roller | RemoteRoller
     step_fn: StepFunction
     saver: Saver
     stop: Stop
@@ -167,18 +171,18 @@ class _Loop:
         """Return the rollouts of an iteration: existing ones, or new ones. Raises: ValueError if another policy made them."""
         spec = rollouts_spec(self.job, self.config, iteration)
         made = self.job.store.find(spec)
+        trained = policy_digest(policy), iteration * self.config.updates
         if made is None:
-            table = self.roller.rollouts(policy, iteration * self.config.updates, iteration, self.alive)
+            table = self.roller.rollouts(policy, trained[1], iteration, self.alive)
             with self.job.writing(spec, self.saver.cost) as out:
-                write_rollouts(out, self.config, table, self.roller.asked.too_long)
+                write_rollouts(out, self.config, table, trained, self.roller.dropped)
             made = out.artifact
         table = pl.read_parquet(made.file(ROLLOUTS_FILE))
-        digest = policy_digest(policy)
-        if table["policy_digest"][0] != digest:
+        there = made.manifest.extra["rollouts"]["policy_digest"]
+        if there != trained[0]:
             raise ValueError(
-                f"{made.uri} was sampled by the policy {table['policy_digest'][0]}, this run has {digest} at iteration "
-                f"{iteration}: the updates before it did not give the same bits; run on the machine that began, or delete the "
-                "rollouts"
+                f"{made.uri} was made for the policy {there}, this run has {trained[0]} at iteration {iteration}: the updates "
+                "before it did not give the same bits; run on the machine that began, or delete the rollouts"
             )
         self.digests[spec.partition or ""] = made.data_version
         facts = made.manifest.extra["iteration"]

@@ -50,7 +50,8 @@ def objective(spec: RewardRunSpec, compute: Compute, reference: LanguageModel | 
         if isinstance(spec.advantage, Imitate):
             token = -current * mask
         else:
-            token = policy_loss(spec.loss, spec.kl, given, jnp.asarray(batch.advantage), mask)
+            off_policy = spec.max_staleness > 0
+            token = policy_loss(spec.loss, spec.kl, given, jnp.asarray(batch.advantage), mask, off_policy)
         rows = jnp.float32(mask.shape[0])  # so that microbatches of equal size have equal weight
         value = (token * weights).sum()
         moved = ratios(spec.loss, current - given.before, mask)

@@ -38,6 +38,8 @@ class Running:
     """Peak TFLOP/s of a device, for MFU: a number, `measure`, or empty for the data sheet (`trainer.spec.flops`)."""
     evaluation: str = ""
     """Held-out texts to score during the run: `FILE@STEPS`, or empty (`trainer.tagged`)."""
+    rollouts: str = ""
+    """URL of the broker whose workers sample for a run on rewards with `max_staleness` above 0; empty: the run samples."""
 
     def __post_init__(self) -> None:
         require(self.rolling_seconds > 0, "MARIN_ROLLING_SECONDS", self.rolling_seconds, "positive")
@@ -67,7 +69,7 @@ def running_of(environment: Mapping[str, str], arguments: Sequence[str] = ()) ->
 
     `MARIN_MESH` (data=4,tensor=2), `MARIN_ROLLING_SECONDS` (600), `MARIN_TRACKERS` (tensorboard,wandb),
     `MARIN_WATCH_STEPS` (50), `MARIN_PROFILE` (FIRST+COUNT steps: 20+5), `MARIN_STALL_SECONDS` (1200), `MARIN_PEAK_TFLOPS`
-    (a number, or measure), `MARIN_EVAL` (FILE@STEPS), `MARIN_FAULTS` (tests).
+    (a number, or measure), `MARIN_EVAL` (FILE@STEPS), `MARIN_ROLLOUTS` (http://127.0.0.1:8100), `MARIN_FAULTS` (tests).
     """
     environment = settings_of(arguments, environment)
     seconds, watch = environment.get("MARIN_ROLLING_SECONDS", "600"), environment.get("MARIN_WATCH_STEPS", "50")
@@ -88,4 +90,5 @@ def running_of(environment: Mapping[str, str], arguments: Sequence[str] = ()) ->
         stall_seconds=float(stall),
         peak_tflops=environment.get("MARIN_PEAK_TFLOPS", ""),
         evaluation=environment.get("MARIN_EVAL", ""),
+        rollouts=environment.get("MARIN_ROLLOUTS", "").rstrip("/"),
     )

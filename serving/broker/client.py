@@ -148,7 +148,7 @@ def ask_all(
         if not hasattr(local, "session"):
             local.session = requests.Session()
         try:
-            record.add(one.item, _insist(local.session, url, one, headers, patience))
+            record.add(one.item, ask_one(local.session, url, one, headers, patience))
         except BaseException:
             giving_up.set()  # the remaining requests are not started
             raise
@@ -159,7 +159,7 @@ def ask_all(
     return {one.item: record.answers[one.item] for one in item_requests}
 
 
-def _insist(session: requests.Session, url: str, one: ItemRequest, headers: dict[str, str], patience: float) -> Recorded:
+def ask_one(session: requests.Session, url: str, one: ItemRequest, headers: dict[str, str], patience: float) -> Recorded:
     """Send one request until it has an answer; a broker returns the recorded answer of a known request."""
     end = time.monotonic() + patience
     sent = headers | ({"idempotency-key": one.item} if one.once else {})

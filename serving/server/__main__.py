@@ -1,4 +1,4 @@
-"""`python -m serving.server CHECKPOINT_FOLDER`: serve one checkpoint until stopped."""
+"""`python -m serving.server CHECKPOINT_FOLDER`: serve one checkpoint until stopped, or the newest weights of a folder."""
 
 import argparse
 import logging
@@ -18,12 +18,16 @@ from serving.connections import server_config
 from serving.refusals import LOOPBACK, check_host, read_key
 from serving.server.app import build_app
 from serving.server.engine import EngineSettings
+from serving.server.following import first_of, following
 from serving.server.loaded_model import LoadedModel, shortened
 from serving.server.opening import open_model
 from serving.server.scheduler import MOST_WAITING, StoppedError
 from serving.server.weights import Reloading
 
 log = logging.getLogger("serving.server")
+FOLLOWED = "followed"
+"""What a server that follows a folder tells a broker as its version. So servers of different weights may share one name while
+a trainer changes these; each answer names its own."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,8 @@ class Listening:
     broker: str | None = None
     """URL of a broker to take requests from, in addition to direct requests."""
     broker_key: str | None = None
+    followed: Path | None = None
+    """Folder that names the newest weights (`serving.server.following`)."""
     admin_key: str | None = None
     """Key for `POST /v1/weights`. Without it and without an API key, clients of this machine may replace weights."""
 
@@ -45,6 +51,11 @@ class Listening:
 
     def __post_init__(self) -> None:
         check_host(self.host, self.api_key)
+        if self.followed is not None and not self.may_reload:
+            raise ValueError(
+                f"the server follows {self.followed} and cannot replace weights: it has an API key and no admin key; give "
+                "--admin-key-file"
+            )
 
 
 def serve(
@@ -82,7 +93,7 @@ def serve(
 
         app = build_app(served, settings, max_waiting, where.api_key, end, reloading)
         server = uvicorn.Server(server_config(app))
-        with working(where, address, end):
+        with working(where, address, end), following(where.followed, address, where.api_key, where.admin_key):
             server.run(sockets=[listener])
     if faults:
         raise StoppedError(f"the server for {served.name} stopped: {faults[0]!r}") from faults[0]
@@ -95,7 +106,8 @@ def working(where: Listening, address: str, on_fault: Callable[[BaseException], 
         yield
         return
     keys = {"broker_key": where.broker_key, "server_key": where.api_key}
-    worker = Worker(where.broker, address, worker_name(), own_server=True, **keys)
+    version = None if where.followed is None else FOLLOWED
+    worker = Worker(where.broker, address, worker_name(), own_server=True, model_version=version, **keys)
 
     def work() -> None:
         try:
@@ -117,6 +129,9 @@ def main() -> None:
     defaults = EngineSettings()
     parser = argparse.ArgumentParser(prog="python -m serving.server", description=__doc__)
     parser.add_argument("folder", type=Path, help="folder of a checkpoint (with its manifest), or in Hugging Face's format")
+    parser.add_argument(
+        "--follow", action="store_true", help="FOLDER has newest.json: serve the weights that it names, and replace them"
+    )
     parser.add_argument("--port", type=int, default=8000, help="0 takes a free port")
     parser.add_argument(
         "--tokenizer", type=Path, help="folder of a tokenizer artifact; default: the tokenizer of the training data"
@@ -141,9 +156,11 @@ def main() -> None:
     settings = EngineSettings(rows=given.rows, prefix_bytes=given.prefix_mib << 20, cache_bytes=cache_bytes)
     keys = {"api_key": read_key(given.api_key_file), "broker_key": read_key(given.broker_key_file)}
     keys["admin_key"] = read_key(given.admin_key_file)
-    where = Listening(given.port, given.host, broker=given.broker and given.broker.rstrip("/"), **keys)
+    followed = given.folder if given.follow else None
+    where = Listening(given.port, given.host, broker=given.broker and given.broker.rstrip("/"), followed=followed, **keys)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn re-raises the signal; the worker must end too
-    serve(given.folder, where, given.tokenizer, given.name, settings, given.max_waiting, given.context)
+    folder = given.folder if followed is None else first_of(followed)
+    serve(folder, where, given.tokenizer, given.name, settings, given.max_waiting, given.context)
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ def open_hf_folder(folder: Path, name: str | None = None) -> LoadedModel:
 
 
 def _open_hf_folder(folder: Path, name: str | None) -> LoadedModel:
-    digest = _folder_digest(folder)
+    digest = folder_digest(folder)
     imported = read_hf_folder(folder)
     tokenizer = read_tokenizer(folder / TOKENIZER_FILE)
     if tokenizer.get_vocab_size() > imported.config.vocab_size:
@@ -75,7 +75,7 @@ def _open_hf_folder(folder: Path, name: str | None) -> LoadedModel:
             f"{folder}: {tokenizer.get_vocab_size()} tokens do not fit the model's {imported.config.vocab_size} rows"
         )
     template = find_chat_template(folder)
-    if _folder_digest(folder) != digest:
+    if folder_digest(folder) != digest:
         raise ValueError(f"{folder} changed while it was read; open it when its files are complete")
     return LoadedModel(
         name=name or folder.resolve().name,
@@ -91,7 +91,8 @@ def _open_hf_folder(folder: Path, name: str | None) -> LoadedModel:
     )
 
 
-def _folder_digest(folder: Path) -> str:
+def folder_digest(folder: Path) -> str:
+    """Return the digest of the files of a folder in Hugging Face's format, which names its weights."""
     return identity_digest({path.name: file_digest(path) for path in sorted(folder.iterdir()) if path.suffix in HF_SUFFIXES})
 
 

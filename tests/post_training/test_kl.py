@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from post_training.losses import LogProbs, kl_in_loss, kl_in_reward
-from post_training.spec import KLConfig
+from post_training.losses import LogProbs, kl_in_loss, kl_in_reward, policy_loss
+from post_training.spec import CorrectionConfig, KLConfig, LossConfig
 
 jax.config.update("jax_enable_x64", False)
 POLICY = jnp.array([0.3, -1.0, 0.7, 0.1, -0.4])
@@ -39,6 +39,26 @@ def expected(estimator: str, sampled_by: jax.Array) -> np.ndarray:
 @pytest.mark.parametrize("estimator", ["k2", "k3_corrected", "full"])
 def test_the_gradient_is_that_of_policy_to_reference(estimator: str, sampler: jax.Array) -> None:
     assert expected(estimator, sampler) == pytest.approx(np.asarray(jax.grad(exact)(POLICY)), abs=1e-6)
+
+
+@pytest.mark.parametrize("estimator", ["k2", "k3_corrected"])
+def test_the_gradient_of_a_stale_completion_carries_the_ratio_to_its_sampler(estimator: str) -> None:
+    """One policy sampled, another begins the iteration, and a third is trained."""
+    sampler, before = jax.nn.log_softmax(OLDER), jax.nn.log_softmax(jnp.array([0.4, -0.9, 0.5, 0.2, -0.5]))
+    config = LossConfig(correction=CorrectionConfig(limit=1e9))
+
+    def gradient(off_policy: bool) -> np.ndarray:
+        def objective(logits: jax.Array) -> jax.Array:
+            given = LogProbs(jax.nn.log_softmax(logits)[None], before[None], sampler[None], jax.nn.log_softmax(REFERENCE)[None])
+            kl = KLConfig(1.0, estimator)  # type: ignore[arg-type]
+            found = policy_loss(config, kl, given, jnp.zeros(1), jnp.ones((1, 5)), off_policy)
+            return jnp.sum(jnp.exp(sampler) * found[0])
+
+        return np.asarray(jax.grad(objective)(POLICY))
+
+    wanted = np.asarray(jax.grad(exact)(POLICY))
+    assert gradient(True) == pytest.approx(wanted, abs=1e-6)
+    assert np.abs(gradient(False) - wanted).max() > 0.01
 
 
 def test_plain_k3_has_the_gradient_of_reference_to_policy() -> None:

@@ -15,7 +15,7 @@ from small_rewards import base, environment, learner, node, store_at, tokenizer
 from lineage.artifact.store import Artifact, Store
 from lineage.build.plan import ancestors_first, build, resolve
 from lineage.jobs.job import JobFailedError, LaunchRecord, LaunchRequest, read_job
-from post_training.spec import Distill, Grpo, KLConfig, RewardRunSpec, SamplingConfig
+from post_training.spec import Distill, Grpo, KLConfig, LossConfig, RewardRunSpec, SamplingConfig
 from post_training.stage import ROLLOUTS_FILE
 from post_training.train import train_on_rewards
 from trainer.spec.lora import LoraConfig
@@ -145,7 +145,11 @@ def test_another_tokenizer_than_the_start_is_refused(finished: Store) -> None:
         (lambda: learner(sampling=SamplingConfig(8, 4, 16)), r"below run.seq_len"),
         (lambda: learner(kl=None, advantage=Distill()), "a KLConfig in the loss"),
         (lambda: learner(sampling=SamplingConfig(7, 4, 4)), "divisor of the 28"),
-        (lambda: learner(max_staleness=1), "only the synchronous path"),
+        (lambda: learner(max_staleness=-1), "max_staleness is -1"),
+        (lambda: learner(max_staleness=1, loss=LossConfig(correction=None)), "loss.correction is None"),
+        (lambda: learner(max_staleness=1, kl=KLConfig(0.1, "k3")), "kl.estimator is 'k3'"),
+        (lambda: replace(base(), max_staleness=1), "0 for imitate"),
+        (lambda: learner(run=replace(learner().run, adapter=LoraConfig(2, 4.0, dropout=0.1))), "run.adapter.dropout is 0.1"),
         (lambda: replace(learner(), run=replace(learner().run, start=None)), "a WarmStart"),
         (lambda: replace(learner(), run=replace(learner().run, save_every_steps=1)), "multiples of 2"),
         (lambda: replace(base(), sampling=SamplingConfig(8, 2, 4)), "1 and None for imitate"),

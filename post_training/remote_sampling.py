@@ -1,0 +1,197 @@
+"""Rollouts by workers behind a broker while the trainer updates: asynchronous, with a bound on staleness.
+
+The groups of iteration i are asked for when iteration i - `max_staleness` has its own. Any worker may answer, with the policy
+that it has then. An answer of a policy that is too old, or of none of this run, is dropped, counted, and asked for again under
+another name. A group belongs to one iteration, and a table is committed once, so no answer is trained on twice.
+
+These rollouts are no function of policy and seed: which policy answers depends on the speed of the workers. Given the committed
+tables, the updates are, so a resume makes the same bits.
+"""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import polars as pl
+
+from lineage.artifact.store import Artifact
+from lineage.jobs.job import Job
+from post_training.policies import Policies, Policy
+from post_training.rollout_requests import RolloutRequests
+from post_training.rollouts import Drawn, Origin
+from post_training.sampling import Roller
+from serving.broker.client import ItemRequest, Recorded
+from serving.samples import Sample, sample_request, samples_of
+from serving.server.sampling import Sampling
+from trainer.inference import TOKENIZER_FILE
+from trainer.model.protocol import LanguageModel
+
+log = logging.getLogger("post_training")
+PAUSE_SECONDS = 0.2
+"""Between two tries of a group whose answers are too old: the workers load the newest policy meanwhile."""
+
+
+@dataclass
+class RemoteRoller:
+    """Makes the rollouts of any iteration of a run from the answers of its workers."""
+
+    local: Roller
+    policies: Policies
+    requests: RolloutRequests
+    run: str
+    """Begin of the name of every request: no other run may use it."""
+    drops: Counter[str] = field(default_factory=Counter)
+    """Answers of this iteration that are not trained on, by reason."""
+
+    @property
+    def asked(self):
+        return self.local.asked
+
+    @property
+    def words(self):
+        return self.local.words
+
+    @property
+    def dropped(self) -> Mapping[str, int]:
+        return {**self.local.dropped, **self.drops}
+
+    def rollouts(
+        self,
+        policy: LanguageModel,
+        step: int,
+        iteration: int,
+        alive: Callable[[str, int], None] = lambda phase, iteration: None,
+    ) -> pl.DataFrame:
+        """Publish the policy, take the answers of this iteration, and ask for those of a later one.
+
+        Raises: RuntimeError if a worker refuses, or no answer is new enough within the patience.
+        """
+        spec = self.local.spec
+        alive("rollout", iteration)
+        self.requests.forget_before(iteration)
+        self.policies.publish(iteration, step, policy)
+        # A trainer that was killed had asked for these: the broker knows the names, and nothing is sampled again.
+        self._ask_up_to(iteration, iteration + spec.max_staleness - 1)
+        taken = self._taken(iteration)
+        self._ask_up_to(iteration, iteration + spec.max_staleness)
+        groups = self.local.groups(iteration)
+        places = [place for place in groups for _ in range(spec.sampling.completions)]
+        samples = [sample for _, _, found in taken for sample in found]
+        origins = [Origin(by.digest, by.step, seed) for by, seed, found in taken for _ in found]
+        return self.local.judged(policy, step, iteration, places, self._drawn(places, samples), alive, origins)
+
+    def close(self) -> None:
+        self.requests.close()
+
+    def _ask_up_to(self, first: int, last: int) -> None:
+        for iteration in range(first, min(last + 1, self.local.spec.iterations)):
+            self.requests.send(iteration, [self._request(iteration, group, 0) for group in range(self._groups)])
+
+    @property
+    def _groups(self) -> int:
+        return self.local.spec.sampling.prompts
+
+    def _taken(self, iteration: int) -> list[tuple[Policy, int, list[Sample]]]:
+        """Return policy, seed and samples of each group, each from a policy that is new enough."""
+        spec, end = self.local.spec, time.monotonic() + self.requests.patience
+        tries, taken = dict.fromkeys(range(self._groups), 0), {}
+        self.drops.clear()
+        while left := [group for group in tries if group not in taken]:
+            names = {group: self._name(iteration, group, tries[group]) for group in left}
+            answers = self.requests.answers(iteration, list(names.values()))
+            known = {policy.weights: policy for policy in self.policies.known().values()}
+            for group, name in names.items():
+                found = self._samples(iteration, group, answers[name])
+                by = known.get(found[0].weights or "")
+                if by is not None and 0 <= iteration - by.version <= spec.max_staleness:
+                    taken[group] = by, self._seed(iteration, group, tries[group]), found
+                else:
+                    self.drops["another policy" if by is None else "stale"] += len(found)
+                    tries[group] += 1
+            late = [group for group in left if group not in taken]
+            if late and time.monotonic() > end:
+                raise RuntimeError(
+                    f"{spec.run.name}, iteration {iteration}: after {self.requests.patience:g} s {len(late)} groups have only "
+                    f"answers of policies that are too old or of other runs ({dict(self.drops)}); do the workers follow "
+                    f"{self.policies.folder}?"
+                )
+            if late:
+                time.sleep(PAUSE_SECONDS)
+                self.requests.send(iteration, [self._request(iteration, group, tries[group]) for group in late])
+        return [taken[group] for group in range(self._groups)]
+
+    def _name(self, iteration: int, group: int, attempt: int) -> str:
+        return f"{self.run}/{iteration}/{group}" + (f"+{attempt}" if attempt else "")
+
+    def _seed(self, iteration: int, group: int, attempt: int) -> int:
+        parts = [self.local.spec.run.seed, 4, iteration, group, attempt]
+        return int(np.random.default_rng(parts).integers(1 << 53))
+
+    def _request(self, iteration: int, group: int, attempt: int) -> ItemRequest:
+        sampling = self.local.spec.sampling
+        place = self.local.groups(iteration)[group]
+        return sample_request(
+            self._name(iteration, group, attempt),
+            self.local.spec.run.name,
+            self.asked.tokens[place],
+            Sampling(sampling.temperature, sampling.top_p),
+            count=sampling.completions,
+            max_tokens=sampling.max_new_tokens,
+            seed=self._seed(iteration, group, attempt),
+            stop_token_ids=[self.words.stop],
+            return_kept_token_ids=sampling.top_p < 1,
+        )
+
+    def _samples(self, iteration: int, group: int, recorded: Recorded) -> list[Sample]:
+        """Read the answer of a group. Raises: ValueError for a refusal, or an answer that lacks what an update reads."""
+        found, spec = samples_of(recorded), self.local.spec
+        prompt = self.asked.tokens[self.local.groups(iteration)[group]]
+        whole = len(found) == spec.sampling.completions and all(sample.prompt == prompt for sample in found)
+        read = all(sample.sampling_log_probs is not None for sample in found)
+        kept = spec.sampling.top_p == 1 or all(sample.kept_tokens is not None for sample in found)
+        if not (whole and read and kept):
+            raise ValueError(
+                f"{spec.run.name}, iteration {iteration}, group {group}: an answer lacks samples, the prompt's tokens, "
+                "log-probabilities of the sampling distribution, or the kept set; the workers must be servers of this project"
+            )
+        return found
+
+    def _drawn(self, places: Sequence[int], samples: Sequence[Sample]) -> Drawn:
+        """Return the samples as arrays, in the order of the rows."""
+        spec, stop = self.local.spec, self.words.stop
+        tokens, starts = self.asked.rows(places, spec.run.seq_len, stop)
+        lengths = starts + np.array([len(sample.tokens) for sample in samples], np.int32)
+        log_probs = np.zeros(tokens.shape, np.float32)
+        size = spec.run.model.vocab_size
+        kept = None if spec.sampling.top_p == 1 else np.full((*tokens.shape, -(-size // 8)), 255, np.uint8)
+        for row, sample in enumerate(samples):
+            at = slice(starts[row], lengths[row])
+            tokens[row, at], log_probs[row, at] = sample.tokens, sample.sampling_log_probs
+            for place, allowed in enumerate(sample.kept_tokens or () if kept is not None else ()):
+                bits = np.zeros(size, bool)
+                bits[list(allowed or range(size))] = True
+                assert kept is not None
+                kept[row, starts[row] + place] = np.packbits(bits)
+        ended = np.array([sample.tokens[-1] == stop for sample in samples])
+        return Drawn(tokens, starts, lengths, ended, log_probs, log_probs, np.zeros_like(log_probs), None, kept)
+
+
+def remote_roller(job: Job, run: str, local: Roller, url: str) -> RemoteRoller:
+    """Open the asynchronous path of a run. Raises: ValueError if no broker is named."""
+    spec = local.spec
+    if not url:
+        raise ValueError(
+            f"run {spec.run.name} has max_staleness {spec.max_staleness}, so workers sample its rollouts: set MARIN_ROLLOUTS "
+            "to the URL of their broker (docs/recipes/train_with_rewards.md)"
+        )
+    folder, tokenizer = job.store.scratch / "policies" / spec.run.name / run, job.inputs["tokenizer"]
+    assert isinstance(tokenizer, Artifact)
+    policies = Policies(folder, spec.run.model, tokenizer.file(TOKENIZER_FILE), local.words.stop)
+    log.info(
+        "%s: rollouts come from %s; start workers: python -m serving.server %s --follow --name %s --broker %s",
+        spec.run.name, url, folder, spec.run.name, url,
+    )  # fmt: skip
+    return RemoteRoller(local, policies, RolloutRequests(url, folder / "answers"), run)
