@@ -16,6 +16,7 @@ from lineage.artifact.store import Artifact, Store
 from lineage.config import from_jsonable
 from lineage.strangers import json_object, naming
 from operations.ledger.prices import EXACT, Price
+from operations.storage.needs import needs, rollouts_in
 from operations.storage.protect import protected, read_all
 
 PLANS = ".operations/purges"
@@ -85,12 +86,12 @@ def make_plan(
 def _needed(artifacts: Mapping[str, Artifact], kept: Mapping[str, str]) -> dict[str, str]:
     """Inputs of what is kept, because a kept artifact must not lose an input."""
     needed: dict[str, str] = {}
-    pending = list(kept)
+    pending, rollouts = list(kept), rollouts_in(each.manifest for each in artifacts.values())
     while pending:
-        for ref in artifacts[pending.pop()].spec.inputs:
-            if ref.address in artifacts and ref.address not in kept and ref.address not in needed:
-                needed[ref.address] = "an input of what is kept"
-                pending.append(ref.address)
+        for address in needs(artifacts[pending.pop()].manifest, rollouts):
+            if address in artifacts and address not in kept and address not in needed:
+                needed[address] = "an input of what is kept"
+                pending.append(address)
     return needed
 
 
@@ -100,6 +101,7 @@ def _is_under(artifact: Artifact, prefix: str) -> bool:
 
 def _children_first(goes: Mapping[str, Artifact]) -> list[str]:
     order: dict[str, None] = {}
+    rollouts = rollouts_in(each.manifest for each in goes.values())
     for start in sorted(goes):
         pending = [(start, False)]
         while pending:
@@ -108,9 +110,8 @@ def _children_first(goes: Mapping[str, Artifact]) -> list[str]:
                 order[address] = None
             elif address not in order:
                 pending.append((address, True))
-                pending += [
-                    (r.address, False) for r in goes[address].spec.inputs if r.address in goes and r.address not in order
-                ]
+                needed = needs(goes[address].manifest, rollouts)
+                pending += [(each, False) for each in needed if each in goes and each not in order]
     return list(reversed(order))
 
 

@@ -1,26 +1,33 @@
 """What protects an artifact from a purge: it is a root, or a root was made from it.
 
-Roots: what the lab declares (given by the shell), published and exported models, forecasts and their verdicts, the newest
-checkpoint of a run that has not ended, inputs of attempts that run, waivers, what was made under one, young artifacts, and
-pins. A manifest that cannot be read stops every plan, because nobody knows what it protects.
+Roots: what the lab declares (given by the shell), published and exported models, forecasts and their verdicts, what a run that
+has not ended resumes from, inputs of attempts that run, waivers, what was made under one, young artifacts, and pins. "Made
+from" includes the rollouts that a checkpoint learned from. A manifest that cannot be read stops every plan, because nobody
+knows what it protects.
 """
 
 import datetime
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from lineage.artifact.manifest import MANIFEST_NAME
 from lineage.artifact.store import Artifact, Store
 from lineage.jobs.summary import SUMMARIES, StepSummary, read_summary, summaries_of_day
+from lineage.storage.digests import identity_digest
+from operations.storage.needs import REWARD_CHECKPOINT, ROLLOUTS, needs, rollouts_in
 from operations.storage.pins import read_pins
 
-PUBLISHED = ("trainer.hf_model", "trainer.gguf", "lineage.attestation")
+PUBLISHED = ("trainer.hf_model", "trainer.hf_adapter", "trainer.gguf", "lineage.attestation")
 KEPT_STAGES: Mapping[str, str] = {
     **dict.fromkeys(PUBLISHED, "published or exported"),
     "science.forecast": "a frozen forecast",
     "science.verdict": "the verdict on a forecast",
     "lineage.waiver": "a waiver",
 }
-CHECKPOINT = "trainer.checkpoint"
+CHECKPOINTS = ("trainer.checkpoint", REWARD_CHECKPOINT)
+ROLLING = ".work/rolling"
+"""Below a store's root: checkpoints between those that are kept, while a run has not ended (`trainer.saving`)."""
+RESUMES = "the run can resume here"
 CLAIM_DAYS = 30
 """Days for which an attempt without an end protects its inputs. A process that was killed never ends its summary."""
 
@@ -68,7 +75,7 @@ def protected(
         roots.setdefault(address, why)
     for address, why in claims(store, now).items():
         roots.setdefault(address, why)
-    for address, why in _resumable(list(artifacts.values())).items():
+    for address, why in (_resumable(list(artifacts.values())) | _of_rolling(artifacts, store)).items():
         roots.setdefault(address, why)
     youngest = (now - datetime.timedelta(days=young_days)).isoformat(timespec="seconds")
     for address, artifact in artifacts.items():
@@ -82,34 +89,56 @@ def protected(
 
 
 def _with_ancestors(artifacts: Mapping[str, Artifact], roots: Mapping[str, str]) -> dict[str, str]:
-    reasons = dict(roots)
+    reasons, rollouts = dict(roots), rollouts_in(each.manifest for each in artifacts.values())
     pending = list(roots)
     while pending:
         current = pending.pop()
-        for ref in artifacts[current].spec.inputs:
-            if ref.address in artifacts and ref.address not in reasons:
+        for address in needs(artifacts[current].manifest, rollouts):
+            if address in artifacts and address not in reasons:
                 root = reasons[current].partition("; an ancestor of ")[2] or artifacts[current].name
-                reasons[ref.address] = f"{reasons[current].partition('; an ancestor of ')[0]}; an ancestor of {root}"
-                pending.append(ref.address)
+                reasons[address] = f"{reasons[current].partition('; an ancestor of ')[0]}; an ancestor of {root}"
+                pending.append(address)
     return reasons
 
 
 def _resumable(artifacts: Sequence[Artifact]) -> dict[str, str]:
-    """The newest checkpoint of each run whose last step does not exist yet."""
+    """The newest checkpoint of each run whose last step does not exist yet, and all rollouts of such a run."""
     newest: dict[str, Artifact] = {}
     ended = set()
     for artifact in artifacts:
-        if artifact.spec.stage != CHECKPOINT:
+        if artifact.spec.stage not in CHECKPOINTS:
             continue
         step, run = artifact.spec.config.get("step"), artifact.spec.config.get("run")
         if not isinstance(step, int) or not isinstance(run, Mapping):
             continue
-        process = artifact.spec.process
+        job = _job_of(artifact)
         if step >= int(run.get("num_steps", 0)):
-            ended.add(process)
-        if process not in newest or step > int(newest[process].spec.config["step"]):
-            newest[process] = artifact
-    return {a.spec.address: "the run can resume here" for process, a in newest.items() if process not in ended}
+            ended.add(job)
+        if job not in newest or step > int(newest[job].spec.config["step"]):
+            newest[job] = artifact
+    resumed = {a.spec.address: RESUMES for job, a in newest.items() if job not in ended}
+    rollouts = [artifact for artifact in artifacts if artifact.spec.stage == ROLLOUTS and _job_of(artifact) not in ended]
+    return resumed | {each.spec.address: "its run has not ended" for each in rollouts}
+
+
+def _job_of(artifact: Artifact) -> str:
+    """Return what is equal for the checkpoints of a run, and for the rollouts that its job commits beside them."""
+    spec = artifact.spec
+    config = {name: value for name, value in spec.config.items() if name not in ("step", "iteration")}
+    of_rewards = spec.stage in (REWARD_CHECKPOINT, ROLLOUTS)
+    key = [*spec.key[:-1], "" if of_rewards else spec.key[-1]]
+    return identity_digest([key, of_rewards or spec.stage, config, [ref.identity() for ref in spec.inputs]])
+
+
+def _of_rolling(artifacts: Mapping[str, Artifact], store: Store) -> dict[str, str]:
+    """What rolling checkpoints need. They have a folder of their own, so no purge takes them."""
+    rolling = read_all(replace(store, root=f"{store.root.rstrip('/')}/{ROLLING}", logged=False))
+    rollouts = rollouts_in(each.manifest for each in artifacts.values())
+    return {
+        address: f"the run can resume from {each.name}"
+        for each in rolling.values()
+        for address in needs(each.manifest, rollouts)
+    }
 
 
 def _may_still_commit(store: Store, summary: StepSummary) -> bool:

@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lineage.artifact.manifest import MANIFEST_NAME, Manifest, from_json
+from lineage.artifact.spec import partition_address
 from lineage.artifact.store import Artifact, Store
 from lineage.artifact.trash import in_trash
 from lineage.jobs.claims import MARKS
 from lineage.signing.sign import envelope_address
+from operations.storage.needs import Bytes, learned_from, needs, rollouts_in
 from operations.storage.plan import MAX_AGE, Goes, RefusedPlanError, approval, read_plan, text_digest
 from operations.storage.protect import claims, protected, read_all
 
@@ -66,13 +68,13 @@ def _left(artifacts: Mapping[str, Artifact], goes: tuple[Goes, ...], claimed: Ma
     """What running attempts have claimed meanwhile, and its ancestors."""
     planned = {each.address for each in goes}
     left = {address: why for address, why in claimed.items() if address in planned}
-    pending = list(left)
+    pending, rollouts = list(left), rollouts_in(each.manifest for each in artifacts.values())
     while pending:
         current = pending.pop()
-        for ref in artifacts[current].spec.inputs if current in artifacts else ():
-            if ref.address in planned and ref.address not in left:
-                left[ref.address] = left[current]
-                pending.append(ref.address)
+        for address in needs(artifacts[current].manifest, rollouts) if current in artifacts else ():
+            if address in planned and address not in left:
+                left[address] = left[current]
+                pending.append(address)
     return left
 
 
@@ -90,12 +92,13 @@ def _refuse_stale(
     for address in sorted(goes - left.keys()):
         if address in kept:
             raise RefusedPlanError(f"plan {digest} takes {address}, which is protected now ({kept[address]}); make a new plan")
+    rollouts = rollouts_in(each.manifest for each in artifacts.values())
     for artifact in artifacts.values():
         if artifact.spec.address not in goes:
-            for ref in artifact.spec.inputs:
-                if ref.address in goes and ref.address not in left:
+            for address in needs(artifact.manifest, rollouts):
+                if address in goes and address not in left:
                     raise RefusedPlanError(
-                        f"plan {digest} takes {ref.address}, an input of {artifact.spec.address}, which it does not know; "
+                        f"plan {digest} takes {address}, an input of {artifact.spec.address}, which it does not know; "
                         "make a new plan"
                     )
     for each in plan.goes:
@@ -142,7 +145,7 @@ def restore(store: Store, digest: str, address: str) -> list[str]:
         if text is not None:
             wanted.pop(current, None)
             wanted[current], texts[current] = from_json(text, current), text
-            pending += [ref.address for ref in wanted[current].spec.inputs]
+            pending += needs(wanted[current], _trashed_rollouts(store, digest, wanted[current]))
     for current, manifest in wanted.items():
         _check_data(store, current, manifest)
     restored = []
@@ -152,6 +155,20 @@ def restore(store: Store, digest: str, address: str) -> list[str]:
             store.storage.delete(_mark(current, manifest.data_folder, digest))
             restored.append(current)
     return restored
+
+
+def _trashed_rollouts(store: Store, digest: str, checkpoint: Manifest) -> dict[Bytes, list[str]]:
+    """Return the rollouts in the trash that a checkpoint learned from, by what it lists them by."""
+    listed = learned_from(checkpoint)
+    if not listed:
+        return {}
+    folders = tuple(f"{partition_address(key, partition)}/" for key, partition, _ in listed)
+    return rollouts_in(_in_trash(store, digest, each) for each in trashed(store, digest) if each.startswith(folders))
+
+
+def _in_trash(store: Store, digest: str, address: str) -> Manifest:
+    where = f"{TRASH}/{digest}/{address}/{TRASHED}"
+    return from_json(store.storage.read_text(where) or "", store.storage.uri(where))
 
 
 def _check_data(store: Store, address: str, manifest: Manifest) -> None:
@@ -175,8 +192,10 @@ def settle(store: Store, digest: str, now: datetime.datetime) -> list[str]:
         raise RefusedPlanError(
             f"plan {digest} took its artifacts at {record['when']}; they can be restored for {SOFT_DAYS} days"
         )
-    needed = {ref.address for artifact in read_all(store).values() for ref in artifact.spec.inputs}
-    for address in trashed(store, digest):
+    in_trash = {address: _in_trash(store, digest, address) for address in trashed(store, digest)}
+    rollouts = rollouts_in(in_trash.values())
+    needed = {address for artifact in read_all(store).values() for address in needs(artifact.manifest, rollouts)}
+    for address in in_trash:
         if address in needed and store.open(address) is None:  # a restore before may have brought it back
             restore(store, digest, address)
     gone = []
