@@ -9,8 +9,6 @@ from marin_assets.areas import owners
 from marin_assets.values import records_table
 from resources.lab import Lab
 
-FOLDER = ".operations/storage"
-"""Below the canonical store's root: `<day>.json`, one a day, so that growth can be read from them."""
 COLUMNS = ("store", "prefix", "owner", "storage_class", "age", "artifacts", "bytes", "last_read", "dollars_a_month")
 PRICED = "every_class_has_a_price"
 
@@ -31,6 +29,7 @@ def storage_report_asset() -> dg.AssetsDefinition:
         """Lists the roots and adds up what they hold; deletes nothing."""
         from operations.ledger.ledger import open_ledger
         from operations.ledger.prices import total
+        from operations.ledger.storage_days import FOLDER
         from operations.storage.report import storage_report as report
         from recipes.prices import price_table
 

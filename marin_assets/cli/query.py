@@ -62,7 +62,8 @@ def ledger_of(root: str | None, *, with_dagster: bool = False) -> Ledger:
 
 def ledger_of_stores(stores: Sequence[Store], known: Mapping[str, pl.DataFrame] | None = None) -> Ledger:
     """Return the ledger of stores as of today; `known`: tables of Dagster's database."""
-    return open_ledger(stores, price_table(), datetime.datetime.now(datetime.UTC).date(), known)
+    today = datetime.datetime.now(datetime.UTC).date()
+    return open_ledger(stores, price_table(), today, known, with_accepted=True)
 
 
 def print_questions(console: Console) -> None:

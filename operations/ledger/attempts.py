@@ -78,10 +78,15 @@ def rows(summary: StepSummary) -> list[tuple[Any, ...]]:
 def from_manifests(artifacts: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """Return a row for each artifact whose attempts were not recorded, from what its manifest says about its making.
 
-    Of the artifacts of one process (checkpoints of a run), the last has the seconds of all.
+    Of the artifacts of one process (checkpoints of a run), the last has the seconds of all. What an attempt made before it
+    failed is paid by that attempt.
     """
     recorded = launches.filter(state="done")["process"].unique().implode()
     lacking = artifacts.filter(~pl.col("process").is_in(recorded))
+    times = launches.select("process", begin=pl.col("started").str.slice(0, 19), end=pl.col("ended").str.slice(0, 19))
+    made = lacking.select("address", "process", at=pl.col("created").str.slice(0, 19)).join(times, on="process")
+    during = (pl.col("begin") <= pl.col("at")) & ((pl.col("end") == "") | (pl.col("at") <= pl.col("end")))
+    lacking = lacking.filter(~pl.col("address").is_in(made.filter(during)["address"].unique().implode()))
     last = lacking.sort("step", "created").unique("process", keep="last")
     renamed = last.select(
         launch="address", address="address", process="process", name="name", stage="stage", run_id="run_id",

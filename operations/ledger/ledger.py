@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from lineage.accepted_rows import ACCEPTED_FILE
 from lineage.artifact.store import Store
 from lineage.signing.judge import judge_of
 from lineage.trust.verdict_log import read_log
@@ -25,9 +26,11 @@ from operations.ledger.schema import (
     ONLY_IN_DAGSTER,
     PRICES,
     PROBES,
+    STORAGE,
     VERDICTS,
     WAIVERS,
 )
+from operations.ledger.storage_days import storage_days
 from operations.ledger.tables import update_tables
 from operations.probes.outcomes import probe_files
 
@@ -48,10 +51,13 @@ def open_ledger(
     prices: PriceTable,
     today: datetime.date,
     dagster: Mapping[str, pl.DataFrame] | None = None,
+    *,
+    with_accepted: bool = False,
 ) -> Ledger:
     """Bring the saved tables up to date and return all of them.
 
-    `dagster`: the tables of ONLY_IN_DAGSTER, if its database is there.
+    `dagster`: the tables of ONLY_IN_DAGSTER, if its database is there. `with_accepted`: read the rows of synthetic sets; their
+    number has no bound, so the table `accepted` is empty otherwise.
     """
     by_name: dict[str, list[pl.DataFrame]] = {}
     unreadable: dict[str, str] = {}
@@ -59,16 +65,19 @@ def open_ledger(
         of_manifests, bad = update_tables(store)
         launches, bad_summaries = update_launches(store, today)
         probes, bad_probes = _probes(store, today)
-        unreadable |= {store.storage.uri(name): why for name, why in (bad | bad_summaries | bad_probes).items()}
+        storage, bad_reports = storage_days(store, today)
+        faults = bad | bad_summaries | bad_probes | bad_reports
+        unreadable |= {store.storage.uri(name): why for name, why in faults.items()}
         attempts = priced(store, pl.concat([launches, from_manifests(of_manifests["artifacts"], launches)]), prices)
         verdicts, waivers = _trust(store)
         tables = {**of_manifests, "attempts": attempts, "verdicts": verdicts, "waivers": waivers, "probes": probes}
-        tables["accepted"] = _accepted(store, of_manifests["artifacts"])
+        tables["accepted"] = _accepted(store, of_manifests["artifacts"] if with_accepted else of_manifests["artifacts"].clear())
         for name, table in tables.items():
             by_name.setdefault(name, []).append(table.with_columns(store=pl.lit(name_of(store))))
+        by_name.setdefault("storage", []).append(storage)  # its rows name their stores
     paid = {**LAUNCHES, "dollars": MONEY, "unpriced": pl.String}
     schemas = {**FROM_MANIFESTS, "attempts": paid, "verdicts": VERDICTS, "waivers": WAIVERS, "probes": PROBES}
-    schemas["accepted"] = ACCEPTED
+    schemas |= {"accepted": ACCEPTED, "storage": STORAGE}
     whole = {
         name: pl.concat([pl.DataFrame(schema={**s, "store": pl.String}), *by_name.get(name, [])]) for name, s in schemas.items()
     }
@@ -91,7 +100,7 @@ def _accepted(store: Store, artifacts: pl.DataFrame) -> pl.DataFrame:
     for address in artifacts.filter(pl.col("stage") == ACCEPTED_STAGE)["address"].to_list():
         made = store.open(address)
         if made is not None:  # else it was purged just now
-            table = pl.read_parquet(made.file("accepted.parquet"), columns=[name for name in ACCEPTED if name != "address"])
+            table = pl.read_parquet(made.file(ACCEPTED_FILE), columns=[name for name in ACCEPTED if name != "address"])
             tables.append(table.with_columns(address=pl.lit(address)).select(list(ACCEPTED)))
     return pl.concat(tables)
 

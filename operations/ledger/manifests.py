@@ -4,9 +4,15 @@ Facts that a manifest of an older stage version lacks are NULL.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from lineage.artifact.manifest import Manifest
+from lineage.artifact.spec import ArtifactSpec
+
+REWARD_CHECKPOINT = ("post_training.checkpoint", "1")
+"""Stage and version of the checkpoints of runs on rewards, whose job also commits rollouts."""
+ROLLOUTS = "post_training.rollouts"
 
 type Rows = dict[str, list[tuple[Any, ...]]]
 
@@ -33,7 +39,7 @@ def rows_of(address: str, manifest: Manifest, stamp: str) -> Rows:
         use.peak_rss_bytes,
         len(manifest.files),
         sum(entry.bytes for entry in manifest.files),
-        spec.process,
+        process_of(spec),
         int(_mapping(spec.config).get("step", -1)),
         len(manifest.omitted),
         len(manifest.extra.get("waivers", ())),
@@ -41,6 +47,18 @@ def rows_of(address: str, manifest: Manifest, stamp: str) -> Rows:
     )
     inputs = [(address, ref.name, ref.address, ref.data_version) for ref in spec.inputs]
     return {"artifacts": [artifact], "inputs": inputs} | _OF_STAGE.get(spec.stage, _nothing)(address, manifest)
+
+
+def process_of(spec: ArtifactSpec) -> str:
+    """Return the process that an artifact shares its bill with.
+
+    The job of a run on rewards commits rollouts beside checkpoints, and their manifests have the costs of the job so far.
+    """
+    if spec.stage != ROLLOUTS:
+        return spec.process
+    config = {name: value for name, value in spec.config.items() if name != "iteration"} | {"step": 0}
+    return replace(spec, key=(*spec.key[:-1], "checkpoint"), stage=REWARD_CHECKPOINT[0], stage_version=REWARD_CHECKPOINT[1],
+                   config=config).process  # fmt: skip
 
 
 def _nothing(address: str, manifest: Manifest) -> Rows:
@@ -68,9 +86,43 @@ def _checkpoint(address: str, manifest: Manifest) -> Rows:
     return {"checkpoints": [row]}
 
 
+def _rollouts(address: str, manifest: Manifest) -> Rows:
+    facts, numbers = _mapping(manifest.extra.get("rollouts")), _mapping(manifest.extra.get("iteration"))
+    synthetic = _mapping(manifest.extra.get("synthetic"))
+    config, counts = _mapping(manifest.spec.config), _mapping(manifest.statistics)
+    row = (
+        address,
+        "/".join(manifest.spec.key[:-1]),
+        _int(config.get("iteration", config.get("shard"))),
+        _text(facts.get("policy_digest", synthetic.get("teacher_version"))),
+        _int(facts.get("policy_step")),
+        _int(counts.get("rows_out")),
+        _int(counts.get("tokens_out")),
+        _float(numbers.get("reward")),
+        _float(numbers.get("right")),
+        _int(numbers.get("used")),
+    )
+    return {"rollouts": [row]}
+
+
+def _held_out(address: str, manifest: Manifest) -> Rows:
+    facts = _mapping(manifest.extra.get("held_out"))
+    inputs = {ref.name: ref for ref in manifest.spec.inputs}
+    checkpoint, environment = (inputs.get(name) for name in ("checkpoint", "environment"))
+    about = (address, None if checkpoint is None else checkpoint.address, None, None)
+    task, n = "" if environment is None else "/".join(environment.key), _int(facts.get("prompts"))
+    scores = {"accuracy": facts.get("accuracy")} | {f"pass@{k}": value for k, value in _mapping(facts.get("pass_at_k")).items()}
+    return {
+        "results": [
+            (*about, task, metric, _float(value), None, None, n, n) for metric, value in scores.items() if value is not None
+        ]
+    }
+
+
 def _result(address: str, manifest: Manifest) -> Rows:
     policy = _mapping(manifest.extra.get("policy"))
-    checkpoint = next((ref.address for ref in manifest.spec.inputs if ref.name == "checkpoint"), None)
+    checkpoint = next((ref.address for ref in manifest.spec.inputs if ref.name in ("checkpoint", "trial")), None)
+    scores = manifest.extra.get("scores") or _mapping(manifest.extra.get("result")).get("scores", ())
     about = (address, checkpoint, policy.get("name"), policy.get("data_version"))
     numbers = ("value", "low", "high")
     return {
@@ -83,7 +135,7 @@ def _result(address: str, manifest: Manifest) -> Rows:
                 _int(score.get("n")),
                 _int(score.get("attempted")),
             )
-            for score in map(_mapping, manifest.extra.get("scores", ()))
+            for score in map(_mapping, scores)
         ]
     }
 
@@ -116,6 +168,10 @@ def _raw(address: str, manifest: Manifest) -> Rows:
     return {"sources": [(address, *(None if value is None else str(value) for value in values))]}
 
 
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
 def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
@@ -132,8 +188,14 @@ _OF_STAGE = {
     "trainer.checkpoint": _checkpoint,
     "trainer.trial": _checkpoint,
     "evals.result": _result,
+    "evals.trial_result": _result,
     "evals.audit": _audit,
     "science.forecast": _forecast,
     "science.verdict": _forecast_verdict,
     "datakit.raw": _raw,
+    REWARD_CHECKPOINT[0]: _checkpoint,
+    "post_training.held_out": _held_out,
+    "post_training.audit": _audit,
+    ROLLOUTS: _rollouts,
+    "synthetic.rollouts": _rollouts,
 }

@@ -16,7 +16,8 @@ QUESTIONS = {
         "What did each training run cost, with the attempts that failed?",
         """SELECT regexp_replace(name, '/checkpoint.*', '') AS run, any_value(owner) AS owner, max(created)[:10] AS day,
                   max(attempts) AS attempts, max(failed_attempts) AS failed, sum(dollars) AS dollars, max(unpriced) AS unpriced
-           FROM costs WHERE stage = 'trainer.checkpoint' GROUP BY store, run, paid_by ORDER BY dollars DESC NULLS FIRST""",
+           FROM costs WHERE stage IN ('trainer.checkpoint', 'post_training.checkpoint')
+           GROUP BY store, run, paid_by ORDER BY dollars DESC NULLS FIRST""",
     ),
     "cost-of-ferries": Question(
         "What did each day's ferry cost in all?",
@@ -57,6 +58,14 @@ QUESTIONS = {
         "Whose artifacts hold how many bytes?",
         "SELECT store, owner, count(*) AS artifacts, sum(num_bytes) AS bytes FROM artifacts GROUP BY ALL ORDER BY bytes DESC",
     ),
+    "storage-by-day": Question(
+        "How do bytes and dollars a month change from day to day, by prefix and storage class?",
+        """WITH days AS (SELECT day, store, prefix, storage_class, sum(bytes)::BIGINT AS bytes,
+                                CASE WHEN bool_or(dollars_a_month IS NULL) THEN NULL ELSE sum(dollars_a_month) END AS dollars
+                         FROM storage GROUP BY ALL)
+           SELECT *, bytes - lag(bytes) OVER (PARTITION BY store, prefix, storage_class ORDER BY day) AS change
+           FROM days ORDER BY day DESC, bytes DESC""",
+    ),
     "caches-without-readers": Question(
         "Which token caches did nothing read?",
         """SELECT a.store, a.name, a.num_bytes, a.created FROM artifacts a JOIN last_used u USING (store, address)
@@ -94,6 +103,14 @@ QUESTIONS = {
            JOIN inputs s ON s.store = r.store AND s.child = r.address AND s.parent = r.shard
            LEFT JOIN inputs t ON t.store = r.store AND t.child = r.shard AND t.input = 'teacher'
            ORDER BY r.address, r.rollout""",
+    ),
+    "rollouts": Question(
+        "What did each policy or teacher sample, what was the mean reward, and how much of it was used?",
+        """WITH kept AS (SELECT store, shard, count(*) AS rows FROM accepted GROUP BY ALL)
+           SELECT r.run, r.iteration, r.policy, r.policy_step, r.rows, r.tokens, r.reward_mean, r.right,
+                  coalesce(r.used, k.rows) AS used
+           FROM rollouts r LEFT JOIN kept k ON k.store = r.store AND k.shard = r.address
+           ORDER BY r.store, r.run, r.iteration""",
     ),
     "slowest-stages": Question(
         "Which stages take the most time and memory?",

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 
 import polars as pl
 
-VERSION = "2"
+from lineage.accepted_rows import ACCEPTED_SCHEMA
+
+VERSION = "3"
 """Raise it if a column is added or its meaning changes: saved tables of another version are made again."""
 MONEY = pl.Decimal(38, 12)
 
@@ -94,18 +96,26 @@ FORECAST_VERDICTS = {
 SOURCES = {"address": pl.String, "name": pl.String, "revision": pl.String, "licence": pl.String, "domain": pl.String}
 """A row for each raw artifact: the source that it contains."""
 
-ACCEPTED = {
+ROLLOUTS = {
     "address": pl.String,
-    "rollout": pl.String,
-    "prompt_id": pl.String,
-    "shard": pl.String,
-    "environment": pl.String,
-    "verifier": pl.String,
-    "teacher_model": pl.String,
-    "teacher_version": pl.String,
+    "run": pl.String,
+    "iteration": pl.Int64,
+    "policy": pl.String,
+    "policy_step": pl.Int64,
+    "rows": pl.Int64,
+    "tokens": pl.Int64,
+    "reward_mean": pl.Float64,
+    "right": pl.Float64,
+    "used": pl.Int64,
 }
-"""A row for each accepted row of a synthetic set, from the Parquet file of the artifact `address`. `shard` and `environment`
-are addresses of artifacts."""
+"""A row for each iteration of a run on rewards and each shard of a synthetic set, from the manifest alone.
+
+`run` is `runs/<run>` or `synthetic/<set>`; `iteration` counts iterations or shards from 0. `policy`: the digest of the policy,
+or the data version that the teacher's server reported. `right`: share of completions with a right answer. `used`: rows that an
+update learned from. A synthetic set has no reward; what is used of it is in `accepted`."""
+
+ACCEPTED = {"address": pl.String} | {name: kind for name, kind in ACCEPTED_SCHEMA.items() if name != "detail"}
+"""A row for each accepted row of the synthetic set at `address`, if the ledger was opened with them."""
 
 FROM_MANIFESTS: Mapping[str, Mapping[str, type[pl.DataType]]] = {
     "artifacts": ARTIFACTS,
@@ -116,6 +126,7 @@ FROM_MANIFESTS: Mapping[str, Mapping[str, type[pl.DataType]]] = {
     "forecasts": FORECASTS,
     "forecast_verdicts": FORECAST_VERDICTS,
     "sources": SOURCES,
+    "rollouts": ROLLOUTS,
 }
 KEYS = {name: "child" if name == "inputs" else "address" for name in FROM_MANIFESTS}
 """The column that names the artifact of a row."""
@@ -172,6 +183,23 @@ WAIVERS = {
 
 PROBES = {"probe": pl.String, "at": pl.String, "ok": pl.Boolean, "seconds": pl.Float64, "why": pl.String}
 """A row for each probe of the last `operations.ledger.ledger.PROBE_DAYS` days (`operations.probes`)."""
+
+STORAGE = {
+    "day": pl.String,
+    "prefix": pl.String,
+    "owner": pl.String,
+    "storage_class": pl.String,
+    "age": pl.String,
+    "artifacts": pl.Int64,
+    "bytes": pl.Int64,
+    "last_read": pl.String,
+    "dollars_a_month": MONEY,
+    "unpriced": pl.String,
+}
+"""A row of the storage report of a day (`operations.storage.report`).
+
+`last_read`: when something was last made, or made from it by a build; reads by people and servers leave no record.
+`dollars_a_month` is NULL if `unpriced` names a class without a price."""
 
 PRICES = {
     "what": pl.String,

@@ -159,13 +159,22 @@ def _named(names: Names, place: Place, *, many: bool) -> tuple[Cell, ...]:
 
 def score_rows(one: Known) -> list[tuple[str, ...]]:
     """Task, metric, value, interval and number of items of each score."""
-    rows: list[tuple[str, ...]] = []
-    for score in rows_in(one.artifact.manifest.extra.get("scores")):
+    rows: list[tuple[str, ...]] = _held_out_rows(one)
+    extra = one.artifact.manifest.extra
+    for score in rows_in(extra.get("scores") or mapping(extra.get("result")).get("scores")):
         low, high = number(score.get("low")), number(score.get("high"))
         interval = "" if low is None or high is None else f"{low:.4g} to {high:.4g}"
         about = (shown(score.get("task")), shown(score.get("metric")), shown(number(score.get("value"))))
         rows.append((*about, interval, shown(score.get("n"))))
     return rows
+
+
+def _held_out_rows(one: Known) -> list[tuple[str, ...]]:
+    """The scores of a run on rewards on held-out prompts: `accuracy` of single samples and pass@k."""
+    facts = mapping(one.artifact.manifest.extra.get("held_out"))
+    scores = {"accuracy": facts.get("accuracy")} | {f"pass@{k}": v for k, v in mapping(facts.get("pass_at_k")).items()}
+    known = [(metric, number(value)) for metric, value in scores.items() if value is not None]
+    return [("held-out prompts", metric, shown(value), "", shown(facts.get("prompts"))) for metric, value in known]
 
 
 def evaluation_sections(world: World, names: Names, one: Known) -> Titled:
@@ -188,7 +197,11 @@ def audit_sections(world: World, names: Names, one: Known) -> Titled:
     rows = tuple((str(task), *(shown(mapping(counts).get(name)) for name in columns)) for task, counts in tasks)
     blocks: list[Block] = [Facts((("verdict", _audit_verdict(one)), ("step", shown(audit.get("step")))))]
     titles = ("task", *(name.replace("_", " ") for name in columns))
-    blocks.append(Table("Items by task", titles, rows, tuple(range(1, 7))) if rows else Note("No task was audited."))
+    counts = [(str(name).replace("_", " "), shown(count)) for name, count in mapping(audit.get("counts")).items()]
+    if rows:
+        blocks.append(Table("Items by task", titles, rows, tuple(range(1, 7))))
+    else:  # an audit of rollouts counts all tasks together
+        blocks.append(Facts(tuple(counts)) if counts else Note("No task was audited."))
     yield "Verdict", blocks
 
 

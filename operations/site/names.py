@@ -27,6 +27,9 @@ KINDS: Mapping[str, str] = {
 KIND_OF_STAGE: Mapping[str, str] = {
     "trainer.checkpoint": "checkpoint",
     "trainer.trial": "checkpoint",
+    "post_training.checkpoint": "checkpoint",
+    "post_training.held_out": "evaluation",
+    "post_training.audit": "audit",
     "evals.result": "evaluation",
     "evals.trial_result": "evaluation",
     "evals.audit": "audit",
@@ -36,7 +39,7 @@ KIND_OF_STAGE: Mapping[str, str] = {
     "datakit.raw": "source",
     "evals.suite": "suite",
 }
-TRAINED = ("trainer.checkpoint", "trainer.trial")
+TRAINED = ("trainer.checkpoint", "trainer.trial", "post_training.checkpoint")
 PAGE_PATH = re.compile(
     r"(?:(?:run|sweep|checkpoint|evaluation|audit|forecast|corpus|source|suite|artifact|kind|month)/)?[a-z0-9-]+\.html"
 )

@@ -61,6 +61,11 @@ def veil_of(names: Iterable[str]) -> Callable[[str], str]:
     return veiled
 
 
+def without_secrets(text: str) -> str:
+    """Return a text without tokens, keys and passwords; names and paths stay."""
+    return _SECRETS.sub(HIDDEN_SECRET, text)
+
+
 def is_secret_name(name: str) -> bool:
     """Whether a field's name says that its value is a secret."""
     return _SECRET_NAME.search(name) is not None

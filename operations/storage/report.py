@@ -14,7 +14,7 @@ from lineage.artifact.store import Store
 from operations.ledger.database import opened, query
 from operations.ledger.ledger import Ledger, name_of
 from operations.ledger.prices import EXACT, PriceTable
-from operations.ledger.schema import MONEY
+from operations.ledger.schema import MONEY, STORAGE
 
 GIB = Decimal(2**30)
 AGES = (("under 7 days", 7), ("7 to 30 days", 30), ("30 to 90 days", 90))
@@ -24,16 +24,8 @@ NO_ARTIFACT = "(no artifact)"
 ARTIFACTS = """SELECT a.store, a.address, a.prefix, a.owner, a.created, u.used_at
                FROM artifacts a JOIN last_used u USING (store, address)"""
 BY = ("store", "prefix", "owner", "storage_class", "age")
-REPORT = {
-    **dict.fromkeys(BY, pl.String),
-    "artifacts": pl.Int64,
-    "bytes": pl.Int64,
-    "last_read": pl.String,
-    "dollars_a_month": MONEY,
-    "unpriced": pl.String,
-}
-"""A row for each combination of BY, most bytes first. `last_read`: when something was last made, or made from it by a build;
-reads by people and servers leave no record. `dollars_a_month` is NULL if `unpriced` names a class without a price."""
+REPORT = {"store": pl.String, **{name: kind for name, kind in STORAGE.items() if name != "day"}}
+"""A row for each combination of BY, most bytes first."""
 
 
 def storage_report(stores: Sequence[Store], ledger: Ledger, prices: PriceTable, today: datetime.date) -> pl.DataFrame:

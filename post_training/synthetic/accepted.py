@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 
 import polars as pl
 
+from lineage.accepted_rows import ACCEPTED_FILE, ACCEPTED_SCHEMA
 from lineage.artifact.store import Artifact
 from lineage.stage import Stage
 from lineage.writing.writer import Writer
@@ -21,20 +22,7 @@ from post_training.synthetic.judging import grades
 from post_training.synthetic.rollouts import ROLLOUTS_FILE, SYNTHETIC_ROLLOUTS
 from post_training.synthetic.spec import AcceptConfig
 
-ACCEPTED_FILE, DROPPED_FILE, SOURCE_FILE = "accepted.parquet", "dropped.parquet", "files/accepted.jsonl"
-ACCEPTED_SCHEMA = {
-    "rollout": pl.String,
-    "prompt_id": pl.String,
-    "shard": pl.String,
-    "environment": pl.String,
-    "verifier": pl.String,
-    "teacher_model": pl.String,
-    "teacher_version": pl.String,
-    "detail": pl.String,
-    "grade": pl.Int64,
-}
-"""`shard` and `environment` are addresses of artifacts. `verifier` is the stage and version whose verifier accepted the row,
-`judge <model>` if a judge alone did. `grade` is null without a judge."""
+DROPPED_FILE, SOURCE_FILE = "dropped.parquet", "files/accepted.jsonl"
 DROPPED_SCHEMA = {"rollout": pl.String, "prompt_id": pl.String, "reason": pl.String, "detail": pl.String}
 JUDGE_CONCURRENCY, JUDGE_PATIENCE = 16, 600.0
 

@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import re
 import shutil
 from dataclasses import asdict, replace
 from decimal import Decimal
@@ -54,8 +55,16 @@ def test_the_cost_of_a_ferry_by_sql_is_the_sum_of_its_attempts_by_hand(sailed: S
 def test_every_canned_question_has_an_answer(sailed: Sailed, name: str) -> None:
     answer = ask(ledger(sailed.lab.store, sailed.lab.ferry_store), QUESTIONS[name].sql)
     quiet = {"cost-of-failures", "unpriced", "standing-waivers", "refused-artifacts", "forecasts", "caches-without-readers"}
-    quiet |= {"synthetic-rows"}
+    quiet |= {"synthetic-rows", "rollouts", "storage-by-day"}
     assert answer or name in quiet | {"contaminated", "unaudited"}
+
+
+def test_the_recipe_names_every_question_and_every_table_and_no_other(sailed: Sailed) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/recipes/ask_the_operations.md").read_text()
+    asked, _, tables = page.partition("## Tables")
+    assert set(re.findall(r"^\| .* \| `([a-z-]+)` \|$", asked, re.MULTILINE)) == set(QUESTIONS)
+    first_cells = re.findall(r"^\| (`.*?) \| ", tables.partition("Views:")[0], re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", " ".join(first_cells))) == set(ledger(sailed.lab.store).tables)
 
 
 def test_a_ferry_has_a_summary_of_every_step(sailed: Sailed) -> None:

@@ -1,6 +1,7 @@
 """The storage report: every byte of a listing once, by prefix, owner, class and age; costs that are exact or not known."""
 
 import datetime
+import json
 from decimal import Decimal
 from pathlib import Path
 
@@ -10,8 +11,11 @@ from random_lineage import write
 from storage_worlds import NOW, planned
 
 from lineage.artifact.store import Store
-from marin_assets.storage_report import FOLDER, storage_report_asset
+from marin_assets.storage_report import storage_report_asset
+from operations.ledger.database import opened, query
 from operations.ledger.ledger import open_ledger
+from operations.ledger.questions import QUESTIONS
+from operations.ledger.storage_days import FOLDER
 from operations.storage.purge import purge
 from operations.storage.report import NO_ARTIFACT, storage_report
 from recipes.prices import STORAGE, price_table
@@ -69,3 +73,20 @@ def test_the_asset_writes_the_day_and_says_what_it_holds(tmp_path: Path) -> None
     assert result.success and all(check.passed for check in result.get_asset_check_evaluations())
     [name] = lab.store.storage.records(FOLDER)
     assert '"prefix": "tests/n1"' in (lab.store.storage.read_text(f"{FOLDER}/{name}") or "")
+
+
+def test_days_of_the_report_are_a_table_and_a_broken_file_is_named(tmp_path: Path) -> None:
+    lab, today = Lab.at(str(tmp_path)), datetime.date(2026, 11, 25)
+    write(lab.store, 1, [])
+    rows = report(lab.store, today)
+    for day, share in (("2026-11-24", 1), ("2026-11-25", 3), ("2026-01-01", 1)):
+        text = json.dumps([{**row, "bytes": share * row["bytes"]} for row in rows], default=str)
+        lab.store.storage.replace(f"{FOLDER}/{day}.json", text.encode())
+    lab.store.storage.replace(f"{FOLDER}/2026-11-23.json", b'{"a": ')
+    ledger = open_ledger([lab.store], PRICES, today)
+    with opened(ledger) as connection:
+        found = query(connection, QUESTIONS["storage-by-day"].sql).filter(prefix="tests/n1")
+    [size] = [row["bytes"] for row in rows if row["prefix"] == "tests/n1"]
+    days = found.select("day", "bytes", "change").rows()
+    assert days == [("2026-11-25", 3 * size, 2 * size), ("2026-11-24", size, None)], "what is older than 60 days is left out"
+    assert [name.rpartition("/")[2] for name in ledger.unreadable] == ["2026-11-23.json"]

@@ -1,5 +1,6 @@
 """The loop as a job of the lab: what it commits, what it refuses, and that a kill changes no bit."""
 
+import datetime
 import os
 import random
 from collections.abc import Callable
@@ -15,6 +16,9 @@ from small_rewards import base, environment, learner, node, store_at, tokenizer
 from lineage.artifact.store import Artifact, Store
 from lineage.build.plan import ancestors_first, build, resolve
 from lineage.jobs.job import JobFailedError, LaunchRecord, LaunchRequest, read_job
+from marin_assets.cli.query import ledger_of_stores
+from operations.ledger.database import opened, query
+from operations.storage.plan import make_plan
 from post_training.spec import Distill, Grpo, KLConfig, LossConfig, RewardRunSpec, SamplingConfig
 from post_training.stage import ROLLOUTS_FILE
 from post_training.train import train_on_rewards
@@ -59,6 +63,21 @@ def test_a_checkpoint_lists_the_rollouts_that_it_learned_from(finished: Store) -
     assert last.manifest.extra["checkpoint"]["rollouts"] == {str(each.spec.partition): each.data_version for each in shards}
     first = resolve(finished, node(learner(), 2))
     assert list(first.manifest.extra["checkpoint"]["rollouts"]) == ["iteration-00000000"]
+
+
+def test_the_ledger_says_of_each_iteration_what_its_file_says(finished: Store) -> None:
+    with opened(ledger_of_stores([finished])) as connection:
+        rows = query(connection, "SELECT iteration, policy, rows, reward_mean, used FROM rollouts WHERE run = 'runs/rewards'")
+    shards = [pl.read_parquet(each.file(ROLLOUTS_FILE)) for each in rollouts(finished, "rewards")]
+    read = [(t["policy_digest"][0], len(t), pytest.approx(t["reward"].mean()), t["used"].sum()) for t in shards]
+    assert rows.sort("iteration").rows() == [(number, *each) for number, each in enumerate(read)]
+
+
+def test_a_purge_keeps_the_rollouts_of_a_kept_checkpoint(finished: Store) -> None:
+    last = resolve(finished, node(learner()))
+    plan = make_plan(finished, {last.spec.address: "declared"}, None, datetime.datetime.now(datetime.UTC), young_days=0)
+    assert {each.spec.address for each in rollouts(finished, "rewards")} <= plan.kept.keys()
+    assert {resolve(finished, node(learner(), 2)).spec.address} <= {each.address for each in plan.goes}
 
 
 def test_a_row_holds_everything_that_the_update_reads(finished: Store) -> None:

@@ -64,6 +64,17 @@ def test_one_query_joins_every_accepted_row_to_teacher_prompt_and_verifier(made:
     assert set(found["prompt_id"]) <= prompts
 
 
+def test_the_ledger_says_how_many_rollouts_of_each_shard_are_used(made: tuple[Store, Node]) -> None:
+    store, accepted = made[0], resolve(*made)
+    kept = dict(rows(accepted, "accepted")["shard"].value_counts().iter_rows())
+    with opened(ledger_of_stores([store])) as connection:
+        found = query(connection, QUESTIONS["rollouts"].sql).filter(run="synthetic/sums").sort("iteration")
+    shards = shards_of(accepted)
+    assert found["rows"].sum() == 60 and found["iteration"].to_list() == [0, 1]
+    assert found["used"].to_list() == [kept[each.spec.address] for each in shards]
+    assert set(found["policy"]) == set(rows(accepted, "accepted")["teacher_version"])
+
+
 def test_every_rollout_is_accepted_once_or_dropped_once(made: tuple[Store, Node]) -> None:
     accepted = resolve(*made)
     shards = [pl.read_parquet(each.file(ROLLOUTS_FILE)) for each in shards_of(accepted)]
