@@ -5,6 +5,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -68,13 +69,18 @@ def all_findings(
     environment: Mapping[str, str],
 ) -> "list[Finding]":
     """Return everything that is broken now, from the stores, Dagster's runs and the disk."""
+    from marin_assets.run_evidence import evidence_of_run
     from operations.alerts import conditions
     from operations.ledger.ledger import open_ledger
     from recipes.prices import price_table
 
     budget = environment.get("MARIN_WEEKLY_DOLLARS")
-    limits = conditions.Thresholds(weekly_dollars=Decimal(budget) if budget else None)
+    limits = conditions.Thresholds(
+        free_disk_share=float(environment.get("MARIN_FREE_DISK_SHARE", conditions.Thresholds.free_disk_share)),
+        weekly_dollars=Decimal(budget) if budget else None,
+    )
     ledger = open_ledger([lab.store, lab.ferry_store], price_table(), now.date())
+    evidence = partial(evidence_of_run, instance, attempts=ledger.tables["attempts"])
     findings = [
         *conditions.gate_findings(ledger),
         *conditions.waiver_findings(ledger, now.date()),
@@ -84,7 +90,7 @@ def all_findings(
         *conditions.probe_findings(day_of_probes(lab, now)),
     ]
     for campaign in campaigns:
-        findings += conditions.campaign_findings(campaign, campaign_runs(instance, campaign))
+        findings += conditions.campaign_findings(campaign, campaign_runs(instance, campaign), evidence)
     if lab.store.storage.is_local and os.path.isdir(lab.store.root):  # noqa: PTH112
         use = shutil.disk_usage(lab.store.root)
         findings += conditions.disk_findings(lab.store.root, use.free, use.total, limits)

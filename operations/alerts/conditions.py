@@ -1,7 +1,7 @@
 """What counts as broken, as functions from facts to findings. Facts that only Dagster has come from the shell as records."""
 
 import datetime
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -34,23 +34,38 @@ class Thresholds:
     queued_minutes: float = 60.0
 
 
-def campaign_findings(campaign: str, runs: Sequence[CampaignRun]) -> Iterator[Finding]:
-    """The newest ended run failed, or too few of the recent runs passed. `runs`: newest first."""
+def campaign_findings(
+    campaign: str, runs: Sequence[CampaignRun], evidence: Callable[[str], Mapping[str, str]] = lambda run_id: {}
+) -> Iterator[Finding]:
+    """The newest ended run failed, or too few of the recent runs passed. `runs`: newest first.
+
+    `evidence`: run id -> what a person needs to judge a failed run, by title.
+    """
     ended = [run for run in runs if run.status != "running"]
     if not ended:
         return
     last = ended[0]
     if last.status != "passed":
         kind = "canary_out_of_band" if campaign.startswith("canary") else "failed_ferry"
-        evidence = {"cause": last.cause, "last runs": "\n".join(f"{run.day} {run.status} {run.cause}" for run in ended[:5])}
-        command = f"./marin {'canary' if campaign.startswith('canary') else 'ferry'} # run {last.run_id} in the UI"
-        yield Finding(kind, campaign, f"{campaign} of {last.day}: {last.status}: {last.cause}", command, evidence)
+        recent = "\n".join(f"{run.day} {run.status} {run.cause}" for run in ended[:5])
+        bundle = {"cause": last.cause, "run": f"{last.run_id} (in the UI: /runs/{last.run_id})", "last runs": recent}
+        bundle |= evidence(last.run_id)
+        yield Finding(
+            kind, campaign, f"{campaign} of {last.day}: {last.status}: {last.cause}", _again(campaign, last.day), bundle
+        )
     rate = sum(run.status == "passed" for run in ended) / len(ended)
     if rate < MIN_PASS_RATE:
         summary = f"{rate:.0%} of the last {len(ended)} runs of {campaign} passed, {MIN_PASS_RATE:.0%} are wanted"
         yield Finding(
             "pass_rate", campaign, summary, "./marin status", {"causes": "\n".join(r.cause for r in ended if r.cause)}
         )
+
+
+def _again(campaign: str, day: str) -> str:
+    """Return the command that runs a campaign's day again."""
+    if not campaign.startswith("canary_"):
+        return f"./marin ferry --day {day}"
+    return f"./marin canary --hardware {campaign.removeprefix('canary_').replace('_', '-')} --day {day}"
 
 
 def gate_findings(ledger: Ledger) -> Iterator[Finding]:

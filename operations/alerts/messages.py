@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from operations.alerts.incidents import Change
+from operations.secrets import without_secrets
 
 MAX_AN_HOUR = 10
 """Messages to one channel in an hour, including the digest."""
@@ -25,15 +26,16 @@ class Message:
 
 
 def message_of(change: Change) -> Message:
-    """Return the message of one change, with its evidence."""
+    """Return the message of one change, with its evidence and without secrets: errors may quote them, issues may be public."""
     incident, finding = change.incident, change.incident.finding
+    summary = without_secrets(finding.summary)
     if change.what == "closed":
-        text = f"{finding.summary}\nopened {incident.opened}, gone {incident.closed}"
+        text = f"{summary}\nopened {incident.opened}, gone {incident.closed}"
         return Message("closed", f"recovered: {finding.kind} {finding.subject}", text, (incident.id,))
-    lines = [finding.summary, f"since {incident.opened}", f"see: {finding.command}"]
+    lines = [summary, f"since {incident.opened}", f"see: {finding.command}"]
+    lines.append(f"what to do: docs/runbook.md#{finding.kind.replace('_', '-')}")  # first: a channel may cut a long message
     for title, evidence in finding.evidence.items():
-        lines.append(f"\n{title}:\n{evidence[-MAX_EVIDENCE:]}")
-    lines.append(f"\nwhat to do: docs/runbook.md#{finding.kind.replace('_', '-')}")
+        lines.append(f"\n{title}:\n{without_secrets(evidence)[-MAX_EVIDENCE:]}")
     return Message("opened", f"{finding.kind}: {finding.subject}", "\n".join(lines), (incident.id,))
 
 

@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from operations.secrets import HIDDEN_SECRET
 from operations.site.content import Block, Box, Cell, Facts, Graph, Note, Page, Section, Table
 from operations.site.kind_sections import SECTIONS_OF_KIND
 from operations.site.names import TRAINED, Names, as_bytes, as_date, as_time, kind_of, mapping, run_of, shown, sweep_of
 from operations.site.store_reader import Known, Place, World
-from operations.site.veil import HIDDEN_SECRET, is_secret_name
+from operations.site.veil import is_secret_name
 
 BOXES = 36
 """Ancestors in a lineage picture; the nearest are shown."""

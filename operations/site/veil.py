@@ -11,13 +11,9 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from lineage.artifact.made_by import UNKNOWN
+from operations.secrets import without_secrets
 
-HIDDEN_PERSON, HIDDEN_PATH, HIDDEN_ADDRESS, HIDDEN_SECRET = (
-    "[name hidden]",
-    "[path hidden]",
-    "[address hidden]",
-    "[secret hidden]",
-)
+HIDDEN_PERSON, HIDDEN_PATH, HIDDEN_ADDRESS = "[name hidden]", "[path hidden]", "[address hidden]"
 NO_NAMES = frozenset({"", UNKNOWN, "localhost"})
 OPEN_LICENCES = (
     *("apache-2.0", "mit", "mit-0", "bsd", "isc", "zlib", "unlicense", "psf-2.0", "mpl-2.0", "cc0", "cc-by", "odc-by", "pddl"),
@@ -25,13 +21,6 @@ OPEN_LICENCES = (
 )
 """Starts of the names of licences under which excerpts may be shown."""
 
-_SECRETS = re.compile(
-    r"-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|\Z)"
-    r"|\b(?:hf_|sk-|ghp_|gho_|ghu_|ghs_|ghr_|github_pat_|glpat-|xox[abposr]-|ya29\.|AIza|pypi-|npm_|dckr_pat_)[\w.-]{8,}"
-    r"|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\beyJ[\w-]{8,}\.[\w-]+\.?[\w-]*|\b(?:Bearer|Basic)\s+[\w.+/=-]{8,}"
-    r"|(?i:[\w-]*(?:password|passwd|secret|api[_-]?key|access[_-]?key|authorization|(?<![a-z])token|credential))[\"']?\s*[=:]\s*\S+",
-    re.DOTALL,
-)
 _URL = re.compile(r"\b[a-zA-Z][a-zA-Z0-9+.-]{1,15}://[^\s\"'<>|]+")
 _PATH = re.compile(
     r"(?<![\w/.:\]~-])(?:~?/[\w.@+~-]+(?:/[\w.@+~-]*)+|~/[\w.@+~-]+|/(?:root|home|tmp|work|mnt|data)\b)|\b[A-Za-z]:\\[^\s\"']+"
@@ -52,18 +41,13 @@ def veil_of(names: Iterable[str]) -> Callable[[str], str]:
 
     @cache  # pages repeat most texts: 2,000 pages call this 220,000 times
     def veiled(text: str) -> str:
-        text = _SECRETS.sub(HIDDEN_SECRET, text)
+        text = without_secrets(text)
         text = _URL.sub(lambda match: _public(match[0]), text)
         for pattern, shown in ((_MAIL, HIDDEN_PERSON), (_HOST, HIDDEN_ADDRESS), (_PATH, HIDDEN_PATH)):
             text = pattern.sub(shown, text)
         return text if people is None else people.sub(HIDDEN_PERSON, text)
 
     return veiled
-
-
-def without_secrets(text: str) -> str:
-    """Return a text without tokens, keys and passwords; names and paths stay."""
-    return _SECRETS.sub(HIDDEN_SECRET, text)
 
 
 def is_secret_name(name: str) -> bool:

@@ -1,5 +1,5 @@
 """Fixtures that the tests of operations share with those of the shell."""
 
-from small import sailed
+from small import own_day, sailed
 
-__all__ = ["sailed"]
+__all__ = ["own_day", "sailed"]

@@ -1,6 +1,7 @@
 """Alerts: each kind reaches real servers, a storm stays small, a dead channel loses nothing, an incident is one thread."""
 
 import datetime
+import re
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -67,8 +68,15 @@ def test_every_kind_reaches_every_channel_with_its_evidence(tmp_path: Path, web:
         for texts in ([body["text"] for body in web.bodies], box.mails, [issue["body"] for issue in web.issues]):
             [text] = [text for text in texts if f"x-{kind}" in text]
             assert f"the end of the log of x-{kind}" in text and f"docs/runbook.md#{kind.replace('_', '-')}" in text
+
+
+def test_the_runbook_has_a_section_with_something_to_do_for_each_kind_and_no_other() -> None:
     runbook = (Path(__file__).resolve().parents[2] / "docs" / "runbook.md").read_text()
-    assert [kind for kind in KINDS if f"## {kind.replace('_', '-')}\n" not in runbook] == []
+    sections = dict(re.findall(r"^## (\S+)\n(.+?)(?=^## |\Z)", runbook, re.MULTILINE | re.DOTALL))
+    assert sorted(sections) == sorted(kind.replace("_", "-") for kind in KINDS)
+    to_do = re.compile(r"(?:`|^)(?:\./marin|make|kubectl) |\]\(", re.MULTILINE)
+    silent = [name for name, text in sections.items() if not to_do.search(text)]
+    assert silent == [], "a section names a command or a page"
 
 
 def test_an_incident_is_told_once_is_one_thread_and_is_closed_when_it_recovers(tmp_path: Path, web: Web) -> None:
