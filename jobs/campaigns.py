@@ -20,8 +20,6 @@ FERRY = "ferry"
 """Value of the campaign tag on a ferry's runs, and the prefix of its keys."""
 FERRY_JOB = "smoke_ferry"
 MAX_SECONDS = "3600"
-EVALUATION_TAG = "marin/evaluation"
-"""Tag of every run that makes the result of an evaluation."""
 
 
 def ferry_job() -> UnresolvedAssetJobDefinition:

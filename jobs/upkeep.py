@@ -69,11 +69,6 @@ def pass_rate_job(campaigns: Sequence[str]) -> Job:
     return job_over(PASS_RATES, [f"operations/{campaign}_pass_rate" for campaign in campaigns])
 
 
-def leaderboard_job() -> Job:
-    """The leaderboard over every result."""
-    return job_over("rank_models", ["leaderboard"])
-
-
 def upkeep_schedules() -> list[dg.ScheduleDefinition]:
     """Return the schedule of every row, with its job. Without channels, incidents are recorded and no message is sent."""
     return [

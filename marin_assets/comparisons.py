@@ -14,7 +14,7 @@ from marin_assets.describe import describe, identity_tags
 from marin_assets.due import PROMISE, RESULTS_PRESENT, results_check
 from marin_assets.event_log import STAGE_METADATA
 from marin_assets.factory import AssetTemplate, checked
-from marin_assets.references import within
+from marin_assets.references import after_inputs, within
 from recipes.gaps import Gap, gap_node
 from recipes.records.run import Run
 from resources.lab import Lab
@@ -55,6 +55,7 @@ def leaderboard_asset(results: Sequence[dg.AssetKey], runs: Sequence[Run]) -> dg
         metadata={STAGE_METADATA: LEADERBOARD.name},
         code_version=f"{LEADERBOARD.name}@{LEADERBOARD.version}",
         freshness_policy=within(days=7),
+        automation_condition=after_inputs(),
         check_specs=[
             dg.AssetCheckSpec(FILES.name, asset=key, description=FILES.promise, blocking=True),
             dg.AssetCheckSpec(RESULTS_PRESENT, asset=key, description=PROMISE),

@@ -53,7 +53,7 @@ from resources.lab import LabResource, lab_from_environment
 from sensors.campaigns import canary_after_ferry, pass_rate_sensors
 from sensors.checkpoints import checkpoint_sensor
 from sensors.committed import committed_sensor
-from sensors.evaluations import leaderboard_sensor
+from sensors.conditions import condition_sensor
 from sensors.rewards import reward_sensor
 
 log = logging.getLogger(__name__)
@@ -175,7 +175,7 @@ def build_defs(lab: LabOrResource, *, ferry: Ferry | None, declared: Declaration
     table, declared = tabled(declared)
     names = [campaigns.FERRY, *(canary.campaign for canary in declared.canaries)]
     daily = [campaigns.ferry_job()] if ferry else []
-    rates, board = upkeep.pass_rate_job(names), upkeep.leaderboard_job()
+    rates = upkeep.pass_rate_job(names)
     canaries = [campaigns.canary_job(canary) for canary in declared.canaries]
     every = [*table, *(canary_training(canary) for canary in declared.canaries), *(ferry_assets(ferry) if ferry else ())]
     made = [template for template in every if not template.is_external]
@@ -207,7 +207,7 @@ def build_defs(lab: LabOrResource, *, ferry: Ferry | None, declared: Declaration
             *history_specs(declared_histories()),
             *(broken_spec(broken) for broken in declared.broken),
         ],
-        jobs=[*daily, *canaries, rates, board],
+        jobs=[*daily, *canaries, rates],
         schedules=[
             *(campaigns.ferry_schedule(job) for job in daily),
             campaigns.weekly_schedule(),
@@ -218,7 +218,7 @@ def build_defs(lab: LabOrResource, *, ferry: Ferry | None, declared: Declaration
             *([reward_sensor(declared.rewards)] if declared.rewards else []),
             *(canary_after_ferry(job) for job in canaries),
             committed_sensor(made),
-            leaderboard_sensor(board),
+            condition_sensor(),
             *pass_rate_sensors(rates),
         ],
         resources={"lab": lab},

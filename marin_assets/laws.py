@@ -12,6 +12,7 @@ from marin_assets.describe import describe, identity_tags
 from marin_assets.event_log import STAGE_METADATA
 from marin_assets.factory import AssetTemplate, Invariant, WarningCheck, checked
 from marin_assets.invariants import forms_agree, forms_converged
+from marin_assets.references import after_inputs
 from recipes.forecasts import forecast, forecast_of, outcome, verdict
 from recipes.records.run import Run
 from recipes.records.sweep import Sweep
@@ -85,6 +86,7 @@ def verdicts_asset(runs: tuple[Run, ...]) -> dg.AssetsDefinition:
         kinds={"markdown"},
         metadata={STAGE_METADATA: BOARD.name},
         code_version=f"{BOARD.name}@{BOARD.version}",
+        automation_condition=after_inputs(),
         check_specs=[dg.AssetCheckSpec(FILES.name, asset=key, description=FILES.promise, blocking=True)],
     )
     def forecast_verdicts(context: dg.AssetExecutionContext, lab: dg.ResourceParam[Lab]) -> dg.MaterializeResult:

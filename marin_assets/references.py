@@ -1,4 +1,4 @@
-"""Metadata of an asset's definition beside its edges: the code that makes it, and how fresh it should be."""
+"""An asset's definition beside its edges: the code that makes it, how fresh it should be, when it is made by itself."""
 
 import datetime
 import inspect
@@ -51,3 +51,16 @@ def every_day(deadline: str = FERRY_DEADLINE) -> dg.FreshnessPolicy:
 def within(days: int) -> dg.FreshnessPolicy:
     """Return the freshness policy of what must have been made in the last days."""
     return dg.FreshnessPolicy.time_window(fail_window=days * DAY)
+
+
+def after_inputs() -> dg.AutomationCondition:
+    """Return the condition of an asset that collects many inputs: one of them changed and none of them is being made.
+
+    At the first look it holds if some input exists. So what was made before is collected when automation is switched on.
+    """
+    condition = dg.AutomationCondition
+    changed = condition.initial_evaluation() | condition.any_deps_updated()
+    is_due = changed.since(condition.newly_requested() | condition.newly_updated())
+    some_exist = condition.any_deps_match(~condition.missing())
+    is_quiet = ~condition.any_deps_in_progress() & ~condition.in_progress()
+    return (is_due & some_exist & is_quiet).with_label("after_inputs")

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 import dagster as dg
 
 from jobs.automation import sensors_at_start
-from jobs.campaigns import EVALUATION_TAG
 from lineage.artifact.store import Artifact
 from lineage.build.plan import exists
 from marin_assets.describe import materialization, provenance, recorded
@@ -96,7 +95,6 @@ def _requests(lab: Lab, run: Run, step: str, artifact: Artifact) -> Iterator[dg.
             partition_key=dg.MultiPartitionKey({"step": step, "task": task}),
             tags={
                 "marin/run": run.name,
-                EVALUATION_TAG: "yes",
                 "marin/eval_policy": policy.name,
                 "dagster/priority": str(rule.priority),
             },

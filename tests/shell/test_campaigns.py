@@ -7,7 +7,6 @@ import pytest
 from small import Sailed
 from small_runs import DAY, small_run
 
-from jobs import upkeep
 from lineage.artifact.store import Store
 from lineage.build.plan import Node, Stage, ancestors_first, build, resolve
 from marin_assets.consistency import check_consistency
@@ -22,7 +21,6 @@ from recipes.runs import checkpoint, eval_tasks
 from recipes.studies.default import tiny
 from resources.dagster_private import SensorExecutionData
 from sensors.checkpoints import checkpoint_sensor
-from sensors.evaluations import leaderboard_sensor
 from trainer.spec.stage import step_partition
 
 
@@ -149,15 +147,18 @@ def made_by(request: dg.RunRequest) -> list[str]:
 
 
 def _the_board_follows(sailed: Sailed) -> None:
-    """One board after all evaluations that ended, and none again until another ends."""
-    sensor = leaderboard_sensor(upkeep.leaderboard_job())
-    with dg.build_sensor_context(instance=sailed.instance) as context:
-        tick = sensor.evaluate_tick(context)
-    assert len(tick.run_requests) == 1
-    with dg.build_sensor_context(instance=sailed.instance, cursor=tick.cursor) as context:
-        assert not sensor.evaluate_tick(context).run_requests
-    assert sailed.definitions.resolve_job_def("rank_models").execute_in_process(instance=sailed.instance).success
-    board = sailed.instance.get_latest_materialization_event(dg.AssetKey(["leaderboard"]))
+    """The board is asked for after the evaluation, and has its result."""
+    board_key = dg.AssetKey(["leaderboard"])
+    selection = dg.AssetSelection.assets(board_key)
+    asked = dg.evaluate_automation_conditions(sailed.definitions, sailed.instance, selection)
+    assert asked.get_num_requested(board_key) == 1
+    assert dg.materialize(
+        [sailed.definitions.resolve_assets_def(board_key)],
+        instance=sailed.instance,
+        selection=[board_key],
+        resources={"lab": sailed.resource},
+    ).success
+    board = sailed.instance.get_latest_materialization_event(board_key)
     assert board is not None and board.asset_materialization is not None
     assert board.asset_materialization.metadata["results"].value == 1
 
