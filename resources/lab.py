@@ -148,13 +148,22 @@ def lab_from_environment(workers: int = 2) -> LabResource:
     `MARIN_CLUSTER`, `MARIN_DATA_RUNNERS` and `MARIN_RAY`.
 
     Defaults: `.marin` in the repository, `workers`, jobs as child processes, shards of data stages in the step.
+    Raises: ValueError naming a variable that is not a number.
     """
     return LabResource(
         root=os.environ.get("MARIN_ROOT", DEFAULT_ROOT),
-        workers=int(os.environ.get("MARIN_WORKERS", workers)),
+        workers=_number("MARIN_WORKERS", workers, least=1),
         scratch=os.environ.get("MARIN_SCRATCH", ""),
-        shard_memory_mib=int(os.environ.get("MARIN_SHARD_MEMORY_MIB", "0")),
+        shard_memory_mib=_number("MARIN_SHARD_MEMORY_MIB", 0, least=0),
         cluster=os.environ.get("MARIN_CLUSTER", ""),
-        data_runners=int(os.environ.get("MARIN_DATA_RUNNERS", "0")),
+        data_runners=_number("MARIN_DATA_RUNNERS", 0, least=0),
         ray=os.environ.get("MARIN_RAY", ""),
     )
+
+
+def _number(variable: str, default: int, *, least: int) -> int:
+    """Return the whole number of an environment variable. Raises: ValueError naming the variable."""
+    text = os.environ.get(variable, str(default))
+    if not text.isdecimal() or int(text) < least:
+        raise ValueError(f"{variable} is {text!r}; give a whole number, at least {least}")
+    return int(text)

@@ -15,12 +15,27 @@ def lab_stores(root: str, scratch: str = "") -> tuple[Store, Store]:
     A relative folder is relative to the folder of the lab. `scratch` is a local folder for downloads and working copies. By
     default it is on the file system of a local root, or below the system's temporary folder for a URL.
     """
-    base = root
+    base = check_root(root)
     if "://" not in root:
         base = str((lab_folder() / root).resolve())
         scratch = scratch or f"{base}/work"
     folder = scratch or None  # both stores share one, so nothing is downloaded twice
     return Store(f"{base}/artifacts", folder), Store(f"{base}/ttl-{FERRY_TTL_DAYS}d", folder)
+
+
+def check_root(root: str) -> str:
+    """Return a root that this environment can open. Raises: ValueError for a URL that it has no file system for."""
+    scheme, is_url, _ = root.partition("://")
+    if is_url and scheme != "gs":
+        import fsspec
+
+        try:
+            fsspec.get_filesystem_class(scheme)
+        except (ImportError, ValueError) as error:
+            raise ValueError(
+                f"the root is {root!r}, which cannot be opened here ({error}); give a folder or a gs:// URL"
+            ) from None
+    return root
 
 
 def stores_from_environment() -> tuple[Store, Store]:

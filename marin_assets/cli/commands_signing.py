@@ -6,22 +6,29 @@ import typer
 from rich.console import Console
 
 from marin_assets.cli import signing
-from marin_assets.cli.options import ARTIFACT, ROOT, exit_by
+from marin_assets.cli.options import ARTIFACT, AS_JSON, ROOT, exit_by
 
 
-def key(pem: Annotated[bool, typer.Option("--pem", help="As PEM, for cosign and others.")] = False) -> None:
+def key(
+    pem: Annotated[bool, typer.Option("--pem", help="As PEM, for cosign and others.")] = False,
+    as_json: Annotated[bool, AS_JSON] = False,
+) -> None:
     """Print the public key that this machine signs with, as `lab.yaml` names it."""
-    signing.print_key(pem=pem)
+    signing.print_key(pem=pem, as_json=as_json)
 
 
-def sign(artifact: Annotated[str, typer.Argument(help=ARTIFACT)], root: Annotated[str | None, ROOT] = None) -> None:
+def sign(
+    artifact: Annotated[str, typer.Argument(help=ARTIFACT)],
+    as_json: Annotated[bool, AS_JSON] = False,
+    root: Annotated[str | None, ROOT] = None,
+) -> None:
     """Sign an artifact that has no signature, or add yours (a waiver for everything needs two); its files are read first."""
-    signing.sign(artifact, root, Console())
+    signing.sign(artifact, root, as_json=as_json, console=Console())
 
 
-def log(root: Annotated[str | None, ROOT] = None) -> None:
+def log(as_json: Annotated[bool, AS_JSON] = False, root: Annotated[str | None, ROOT] = None) -> None:
     """Append the store's manifests and verdicts to the transparency log, and print its size and root."""
-    signing.append_logs(root, Console())
+    signing.append_logs(root, as_json=as_json, console=Console())
 
 
 def export(
@@ -31,14 +38,19 @@ def export(
         str | None, typer.Option(help="Licence of the weights, an SPDX expression; 'not stated' by default.")
     ] = None,
     form: Annotated[str, typer.Option(help="hf: for transformers and vLLM; gguf: one file for llama.cpp.")] = "hf",
+    as_json: Annotated[bool, AS_JSON] = False,
     root: Annotated[str | None, ROOT] = None,
 ) -> None:
     """Write an artifact for others: its files, card, bill of materials or Croissant, and signed provenance."""
     if form not in ("hf", "gguf"):
         raise typer.BadParameter(f"--form is {form!r}; give hf or gguf")
-    exit_by(signing.export(artifact, root, into, licence, Console(), form))
+    exit_by(signing.export(artifact, root, into, licence, form=form, as_json=as_json, console=Console()))
 
 
-def openlineage(artifact: Annotated[str, typer.Argument(help=ARTIFACT)], root: Annotated[str | None, ROOT] = None) -> None:
+def openlineage(
+    artifact: Annotated[str, typer.Argument(help=ARTIFACT)],
+    as_json: Annotated[bool, AS_JSON] = False,
+    root: Annotated[str | None, ROOT] = None,
+) -> None:
     """Send OpenLineage events of an artifact and its ancestors to OPENLINEAGE_URL, or print them."""
-    exit_by(signing.send_events(artifact, root, Console()))
+    exit_by(signing.send_events(artifact, root, as_json=as_json, console=Console()))

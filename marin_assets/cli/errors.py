@@ -40,6 +40,8 @@ def one_line(error: BaseException) -> str:
         return f"{message}; {_system_remedy(root_cause)}"
     if isinstance(root_cause, MemoryError):
         return "out of memory; close other programs, or lower MARIN_WORKERS"
+    if type(root_cause).__module__.lstrip("_").startswith("duckdb"):
+        return f"the query is wrong: {message.partition(' LINE ')[0]}; `show tables` as a query lists the tables"
     if isinstance(root_cause, USER_MISTAKES) and not isinstance(root_cause, KeyError | IndexError):
         return message or f"{type(root_cause).__name__} without a message; run again with --debug"
     return f"{type(root_cause).__name__}: {message}; this is a defect of marin: run again with --debug and report the traceback"

@@ -51,50 +51,64 @@ def plan(
 
 
 @app.command()
-def why(artifact: Annotated[str, typer.Argument(help=ARTIFACT)], root: Annotated[str | None, ROOT] = None) -> None:
+def why(
+    artifact: Annotated[str, typer.Argument(help=ARTIFACT)],
+    as_json: Annotated[bool, AS_JSON] = False,
+    root: Annotated[str | None, ROOT] = None,
+) -> None:
     """Print what protects an artifact from a purge."""
     store, now = _store(root), _now()
     target = locate([store], artifact)
     kept = plans.make_plan(store, _declared(store, now), None, now).kept
-    print(kept.get(target.spec.address, "nothing protects it"))
+    protects = kept.get(target.spec.address)
+    _answer(protects or "nothing protects it", {"artifact": target.name, "protected_by": protects}, as_json=as_json)
 
 
 @app.command()
-def approve(digest: Annotated[str, DIGEST], root: Annotated[str | None, ROOT] = None) -> None:
+def approve(
+    digest: Annotated[str, DIGEST], as_json: Annotated[bool, AS_JSON] = False, root: Annotated[str | None, ROOT] = None
+) -> None:
     """Approve a plan by its digest, as a person who has read it."""
-    plans.approve(_store(root), digest, getpass.getuser(), _now())
-    print(f"plan {digest} is approved by {getpass.getuser()}; `./marin purge run {digest}` carries it out today")
+    who = getpass.getuser()
+    plans.approve(_store(root), digest, who, _now())
+    said = f"plan {digest} is approved by {who}; `./marin purge run {digest}` carries it out today"
+    _answer(said, {"plan": digest, "approved_by": who}, as_json=as_json)
 
 
 @app.command()
-def run(digest: Annotated[str, DIGEST], root: Annotated[str | None, ROOT] = None) -> None:
+def run(
+    digest: Annotated[str, DIGEST], as_json: Annotated[bool, AS_JSON] = False, root: Annotated[str | None, ROOT] = None
+) -> None:
     """Carry out an approved plan: manifests go to the trash, data stays for three days."""
     store, now = _store(root), _now()
     done = purges.purge(store, digest, _declared(store, now), now)
-    for address, reason in done.left.items():
-        print(f"left: {address}: {reason}")
-    print(f"{len(done.taken)} artifacts are in the trash; `./marin purge settle {digest}` in {purges.SOFT_DAYS} days")
+    left = [f"left: {address}: {reason}" for address, reason in done.left.items()]
+    end = f"{len(done.taken)} artifacts are in the trash; `./marin purge settle {digest}` in {purges.SOFT_DAYS} days"
+    _answer("\n".join([*left, end]), {"plan": digest, "taken": list(done.taken), "left": dict(done.left)}, as_json=as_json)
 
 
 @app.command()
 def restore(
     digest: Annotated[str, DIGEST],
     address: Annotated[str, typer.Argument(help="Address of the artifact; all of the plan by default.")] = "",
+    as_json: Annotated[bool, AS_JSON] = False,
     root: Annotated[str | None, ROOT] = None,
 ) -> None:
     """Put an artifact back from the trash, with its ancestors."""
-    store = _store(root)
+    store, restored = _store(root), []
     for each in [address] if address else purges.trashed(store, digest):
         if address or each in purges.trashed(store, digest):
-            for restored in purges.restore(store, digest, each):
-                print(f"restored: {restored}")
+            restored += purges.restore(store, digest, each)
+    _answer("\n".join(f"restored: {each}" for each in restored), {"plan": digest, "restored": restored}, as_json=as_json)
 
 
 @app.command()
-def settle(digest: Annotated[str, DIGEST], root: Annotated[str | None, ROOT] = None) -> None:
+def settle(
+    digest: Annotated[str, DIGEST], as_json: Annotated[bool, AS_JSON] = False, root: Annotated[str | None, ROOT] = None
+) -> None:
     """Delete the data of a plan whose three days are over."""
     gone = purges.settle(_store(root), digest, _now())
-    print(f"{len(gone)} artifacts are deleted")
+    _answer(f"{len(gone)} artifacts are deleted", {"plan": digest, "deleted": list(gone)}, as_json=as_json)
 
 
 @app.command()
@@ -102,19 +116,34 @@ def pin(
     artifact: Annotated[str, typer.Argument(help=ARTIFACT)],
     reason: Annotated[str, typer.Option("--why", help="Why it is kept.")],
     until: Annotated[str, typer.Option(help="Last day, YYYY-MM-DD.")],
+    as_json: Annotated[bool, AS_JSON] = False,
     root: Annotated[str | None, ROOT] = None,
 ) -> None:
     """Keep an artifact and all that it was made from, until a day."""
     store = _store(root)
     target = locate([store], artifact)
     name = pins.add_pin(store, pins.Pin(target.spec.address, getpass.getuser(), reason, until))
-    print(f"pin {name} keeps {target.name} until {until}")
+    said = f"pin {name} keeps {target.name} until {until}"
+    _answer(said, {"pin": name, "artifact": target.name, "until": until}, as_json=as_json)
 
 
 @app.command()
-def unpin(name: Annotated[str, typer.Argument(help="Id of the pin.")], root: Annotated[str | None, ROOT] = None) -> None:
+def unpin(
+    name: Annotated[str, typer.Argument(help="Id of the pin.")],
+    as_json: Annotated[bool, AS_JSON] = False,
+    root: Annotated[str | None, ROOT] = None,
+) -> None:
     """Remove a pin."""
     pins.remove_pin(_store(root), name)
+    _answer(f"pin {name} is removed", {"pin": name, "removed": True}, as_json=as_json)
+
+
+def _answer(text: str, record: dict[str, object], *, as_json: bool) -> None:
+    """Print an answer for a person, or the same facts as JSON."""
+    if as_json:
+        print_json(record)
+    elif text:
+        print(text)
 
 
 def _store(root: str | None) -> Store:

@@ -21,7 +21,7 @@ from lineage.graph.walk import Direction, LineageGraph
 from lineage.shards.execution import Execution
 from marin_assets.cli.lineage_picture import html_page, mermaid
 from marin_assets.cli.options import ARTIFACT, AS_JSON, ROOT, exit_by
-from resources.stores import stores_from_environment
+from resources.stores import check_root, stores_from_environment
 
 SHOWN = ("text", "json", "mermaid", "html")
 REPRODUCE_WORKERS = 2
@@ -61,7 +61,7 @@ def reproduce(
 def stores_of(root: str | None) -> list[Store]:
     """Return the store under a root, or the canonical store and the ferries' store of the lab that the environment names."""
     if root is not None:
-        return [Store(root)]
+        return [Store(check_root(root))]
     return list(stores_from_environment())
 
 

@@ -23,6 +23,7 @@ from lineage.signing.policy import Policy, policy_from
 from lineage.signing.sign import countersign, find_envelope, sign_manifest
 from lineage.storage.digests import file_sha256
 from lineage.trust.gate import inspect
+from marin_assets.cli.console import print_json
 from marin_assets.cli.hf_model import hf_model_of
 from marin_assets.cli.show_lineage import stores_of
 from standards.ancestry import Ancestry, ancestry_of, audit_of
@@ -36,13 +37,16 @@ CORPUS_STAGE = "datakit.corpus"
 CARD, CROISSANT, BILL = "README.md", "croissant.json", "sbom.spdx.json"
 
 
-def print_key(*, pem: bool) -> None:
+def print_key(*, pem: bool, as_json: bool = False) -> None:
     """Print the public half of this process's signing key: one line for `lab.yaml`, or PEM for other tools."""
     public = _signer().public
+    if as_json:
+        print_json({"id": public.key_id, "key": public.text, "pem": public.pem})
+        return
     print(public.pem if pem else public.text, end="" if pem else "\n")
 
 
-def sign(text: str, root: str | None, console: Console) -> None:
+def sign(text: str, root: str | None, *, as_json: bool = False, console: Console) -> None:
     """Sign an artifact's manifest, or add a signature to its envelope. The files are read and compared first."""
     artifact, signer = locate(stores_of(root), text), _signer()
     artifact.verify()
@@ -52,12 +56,15 @@ def sign(text: str, root: str | None, console: Console) -> None:
         sign_manifest(storage, artifact.manifest, manifest_text, signer=signer)
     else:
         countersign(storage, where, manifest_text, signer)
-    console.print(escape(f"{artifact.name} is signed by {signer.public.key_id}"), soft_wrap=True)
+    if as_json:
+        print_json({"artifact": artifact.name, "signed_by": signer.public.key_id})
+    else:
+        console.print(escape(f"{artifact.name} is signed by {signer.public.key_id}"), soft_wrap=True)
 
 
-def append_logs(root: str | None, console: Console) -> None:
+def append_logs(root: str | None, *, as_json: bool = False, console: Console) -> None:
     """Append what each store holds to its log and print the heads. Raises: ValueError if the policy names no log."""
-    policy = policy_from(os.environ)
+    policy, logs = policy_from(os.environ), []
     for store in stores_of(root):
         where = log_of(policy, store.storage)
         if where is None:
@@ -65,10 +72,24 @@ def append_logs(root: str | None, console: Console) -> None:
                 f"policy {policy.source} names no `log`; add a folder or bucket that writers of stores cannot write"
             )
         view = append(where, store.storage, _signer(), policy)
-        console.print(escape(f"{where.root}: {view.head.size} entries, root {view.head.root}"), soft_wrap=True)
+        logs.append({"log": where.root, "entries": view.head.size, "root": view.head.root})
+    if as_json:
+        print_json(logs)
+        return
+    for each in logs:
+        console.print(escape(f"{each['log']}: {each['entries']} entries, root {each['root']}"), soft_wrap=True)
 
 
-def export(text: str, root: str | None, into: str, licence: str | None, console: Console, form: str = "hf") -> bool:
+def export(
+    text: str,
+    root: str | None,
+    into: str,
+    licence: str | None,
+    *,
+    form: str = "hf",
+    as_json: bool = False,
+    console: Console,
+) -> bool:
     """Write an artifact as a folder for others: files, card, bill of materials or Croissant, provenance, attestation.
 
     A checkpoint is written in Hugging Face's form. `form` gguf writes one file for llama.cpp, without provenance.
@@ -80,15 +101,27 @@ def export(text: str, root: str | None, into: str, licence: str | None, console:
         raise ValueError(f"{target} exists; give a path that does not")
     artifact, signer = hf_model_of(locate(stores_of(root), text)), _signer()
     findings = inspect(artifact.store, [artifact.ref("exported")], {})
+    signed_by = None if form == "gguf" else signer.public.key_id
+    if not findings:
+        artifact.verify()
+        _write_form(target, artifact, signer, form, licence)
+    if as_json:
+        problems = [asdict(finding) for finding in findings]
+        print_json({"artifact": artifact.name, "into": str(target), "signed_by": signed_by, "problems": problems})
+        return not findings
     for finding in findings:
         console.print(escape(f"{finding.problem}: {finding.artifact}: {finding.detail}"), soft_wrap=True)
-    if findings:
-        return False
-    artifact.verify()
+    if not findings:
+        how = "without provenance: GGUF has no place for it" if signed_by is None else f"signed by {signed_by}"
+        console.print(escape(f"{artifact.name} is in {target}, {how}"), soft_wrap=True)
+    return not findings
+
+
+def _write_form(target: Path, artifact: Artifact, signer: Signer, form: str, licence: str | None) -> None:
+    """Write an artifact to a path that does not exist yet, whole or not at all."""
     if form == "gguf":
         write_gguf(artifact.folder(), target, artifact.name)
-        console.print(escape(f"{artifact.name} is in {target}, without provenance: GGUF has no place for it"), soft_wrap=True)
-        return True
+        return
     judge = judge_of(artifact.store.storage)
     scratch = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
     try:
@@ -96,8 +129,6 @@ def export(text: str, root: str | None, into: str, licence: str | None, console:
         scratch.rename(target)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    console.print(escape(f"{artifact.name} is in {target}, signed by {signer.public.key_id}"), soft_wrap=True)
-    return True
 
 
 def write_export(
@@ -172,7 +203,7 @@ def _identity(text: str) -> Identity:
     return Identity(name, issuer)
 
 
-def send_events(text: str, root: str | None, console: Console) -> bool:
+def send_events(text: str, root: str | None, *, as_json: bool = False, console: Console) -> bool:
     """Send the OpenLineage events of an artifact and its ancestors, oldest first. Print them if no server is named."""
     artifact = locate(stores_of(root), text)
     events = [run_event(one.manifest) for one in reversed(list(artifact.store.walk_up(artifact)))]
@@ -180,7 +211,10 @@ def send_events(text: str, root: str | None, console: Console) -> bool:
         print(json.dumps(events, indent=1, ensure_ascii=False))
         return True
     taken = sum(send(event) for event in events)
-    console.print(f"{taken} of {len(events)} events were taken")
+    if as_json:
+        print_json({"taken": taken, "events": len(events)})
+    else:
+        console.print(f"{taken} of {len(events)} events were taken")
     return taken == len(events)
 
 

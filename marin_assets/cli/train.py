@@ -13,6 +13,7 @@ from datakit.sources.pypi import RegistryUnreachableError, ensure_downloaded
 from datakit.sources.source import PypiFiles
 from lineage.artifact.store import Store
 from lineage.project import PREFIX
+from marin_assets.cli.console import print_json
 from marin_assets.cli.new_lab import write_lab
 from marin_assets.cli.options import AS_JSON
 from marin_assets.cli.own_text import Own, look, write_recipe
@@ -40,17 +41,25 @@ def init(
     vocab_size: Annotated[int | None, VOCAB] = None,
     offline: Annotated[bool, OFFLINE] = False,
     lab: Annotated[Path | None, LAB] = None,
+    as_json: Annotated[bool, AS_JSON] = False,
 ) -> None:
     """Write a recipe file for a run over own text, to edit before it is trained; or, with --lab, a whole lab."""
     if lab is not None:
-        for path in write_lab(lab):
-            print(path)
+        written = [str(path) for path in write_lab(lab)]
+        if as_json:
+            print_json({"lab": str(lab), "files": written})
+            return
+        print("\n".join(written))
         print(f"next    cd {lab} && marin ferry")
         return
     if not files or name is None:
         raise typer.BadParameter("give --name NAME and a folder or files of text, or --lab FOLDER")
-    own = _looked(name, files, text_field, flops, vocab_size, offline=offline, out=sys.stdout)
+    out = sys.stderr if as_json else sys.stdout
+    own = _looked(name, files, text_field, flops, vocab_size, offline=offline, out=out)
     path = write_recipe(own)
+    if as_json:
+        print_json({"run": name, "recipe": str(path)})
+        return
     print(f"recipe  {path}\nedit it, then train it: ./marin train --name {name}")
 
 

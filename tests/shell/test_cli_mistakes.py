@@ -97,6 +97,14 @@ MISTAKES: dict[str, tuple[str, str]] = {
     "storage mirror nope": ("--into", "marin storage mirror -h"),
     "storage mirror nope --into /tmp/x": ("'nope'", "./marin list"),
     "storage lifecycle --root /tmp/x": ("/tmp/x", "gs://"),
+    "query SELECT_1": ("SELECT_1", "`show tables`"),
+    "query drop_table": ("drop_table", "`show tables`"),
+    "query --question nope": ("'nope'", "cost-of-runs"),
+    "leaderboard --sql selct": ("selct", "`show tables`"),
+    "list --root s3://bucket/x": ("s3://bucket/x", "gs://"),
+    "list --root nope://x": ("nope://x", "a folder or a gs:// URL"),
+    "purge approve abc": ("abc", "./marin purge plan"),
+    "help ferry": ("ferry", "marin help -h"),
 }
 
 
@@ -126,6 +134,23 @@ def test_a_mistake_costs_one_line_that_names_the_thing_and_the_remedy(command: s
     line = the_line(marin(command.split(), empty_lab))
     assert thing in line and remedy in line, line
     assert "defect of marin" not in line
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "remedy"),
+    [
+        ("MARIN_WORKERS", "many", "a whole number"),
+        ("MARIN_WORKERS", "0", "at least 1"),
+        ("MARIN_DATA_RUNNERS", "-1", "at least 0"),
+        ("MARIN_ROOT", "s3://bucket/x", "gs://"),
+        ("MARIN_AUTOMATION", "yes", "on or off"),
+    ],
+)
+def test_a_wrong_setting_of_the_environment_is_one_line(
+    variable: str, text: str, remedy: str, empty_lab: dict[str, str]
+) -> None:
+    line = the_line(marin(["materialize", "tokenizer/bytes"], empty_lab | {variable: text}))
+    assert repr(text) in line and remedy in line and "defect of marin" not in line
 
 
 def test_at_least_sixty_mistakes_and_five_a_group() -> None:

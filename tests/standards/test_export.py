@@ -55,8 +55,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exported]:
         patch.setenv(POLICY, str(policy))
         lab = small_lab(folder / "store")
         root = lab.exported.store.root
-        signing.append_logs(root, Console(quiet=True))
-        assert signing.export(lab.exported.spec.address, root, str(folder / "exported"), "Apache-2.0", Console(quiet=True))
+        signing.append_logs(root, console=Console(quiet=True))
+        assert signing.export(
+            lab.exported.spec.address, root, str(folder / "exported"), "Apache-2.0", console=Console(quiet=True)
+        )
         yield Exported(lab, folder / "exported", key, policy)
 
 
@@ -196,13 +198,13 @@ def test_others_libraries_accept_the_attestation_and_refuse_a_changed_byte(world
 def test_an_unfit_artifact_is_not_exported(world: Exported, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lab = small_lab(tmp_path / "store")
     next(Path(lab.corpus.store.root, lab.corpus.spec.address, "signatures").iterdir()).unlink()
-    written = signing.export(lab.exported.spec.address, lab.exported.store.root, str(tmp_path / "out"), None, Console())
+    written = signing.export(lab.exported.spec.address, lab.exported.store.root, str(tmp_path / "out"), None, console=Console())
     assert not written and not (tmp_path / "out").exists() and "unsigned: corpus" in capsys.readouterr().out
 
 
 def test_a_corpus_is_exported_with_croissant(world: Exported, tmp_path: Path) -> None:
     corpus = world.lab.corpus
-    assert signing.export(corpus.spec.address, corpus.store.root, str(tmp_path / "out"), None, Console(quiet=True))
+    assert signing.export(corpus.spec.address, corpus.store.root, str(tmp_path / "out"), None, console=Console(quiet=True))
     assert json.loads((tmp_path / "out" / "croissant.json").read_text())["conformsTo"].endswith("1.1")
     assert verified(world, tmp_path / "out").holds
 
