@@ -6,7 +6,7 @@ manifest. So the picture in the UI and the manifests agree about what was made f
 which the lineage check looks for.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -97,6 +97,29 @@ class AssetTemplate:
     def partitions(self) -> list[str]:
         """Return its partition keys; none for an asset without partitions."""
         return [] if self.partitions_def is None else list(self.partitions_def.get_partition_keys())
+
+
+def of_partitions(
+    example: Node,
+    node: Callable[[str], Node],
+    partitions_def: dg.PartitionsDefinition,
+    group: str,
+    description: str,
+    kinds: Collection[str],
+    *invariants: Invariant,
+) -> AssetTemplate:
+    """Return the template of an asset of the canonical store whose partitions are nodes of one declaration."""
+    return AssetTemplate(
+        example=example,
+        node_at=lambda lab, partition: node(str(partition)),
+        node=lambda partition: node(str(partition)),
+        store_of=lambda lab: lab.store,
+        group=group,
+        description=description,
+        kinds=frozenset(kinds),
+        partitions_def=partitions_def,
+        invariants=invariants,
+    )
 
 
 def asset_of(family: AssetTemplate) -> dg.AssetsDefinition | dg.AssetSpec:

@@ -15,7 +15,16 @@ from marin_assets.areas import owners
 from marin_assets.data import of_all, suite_assets
 from marin_assets.data_stages import FILES
 from marin_assets.describe import describe, identity_tags
-from marin_assets.factory import AssetTemplate, Invariant, WarningCheck, asset_of, checked, dependencies, run_check
+from marin_assets.factory import (
+    AssetTemplate,
+    Invariant,
+    WarningCheck,
+    asset_of,
+    checked,
+    dependencies,
+    of_partitions,
+    run_check,
+)
 from marin_assets.runs import CLEAN, LaunchRefusedError
 from partitions.axes import iterations, steps
 from post_training import checks
@@ -128,20 +137,13 @@ def reward_training(run: RewardRun) -> dg.AssetsDefinition:
 
 def _rollouts(run: RewardRun) -> AssetTemplate:
     """Return the rollouts as assets with one partition for each iteration."""
+    parts = iterations([iteration_partition(number) for number in range(run.spec.iterations)])
+    described = f"Completions of `{run.name}` with log-probabilities, verdict, reward and advantage, by iteration."
 
-    def at(partition: str | None) -> Node:
-        return rollouts(run, parse_iteration(str(partition)))
+    def at(partition: str) -> Node:
+        return rollouts(run, parse_iteration(partition))
 
-    return AssetTemplate(
-        example=rollouts(run, 0),
-        node_at=lambda lab, partition: at(partition),
-        node=at,
-        store_of=lambda lab: lab.store,
-        group="runs",
-        description=f"Completions of `{run.name}` with log-probabilities, verdict, reward and advantage, by iteration.",
-        kinds=frozenset({"jax", "parquet"}),
-        partitions_def=iterations([iteration_partition(number) for number in range(run.spec.iterations)]),
-    )
+    return of_partitions(rollouts(run, 0), at, parts, "runs", described, {"jax", "parquet"})
 
 
 def _of_step(
@@ -154,18 +156,9 @@ def _of_step(
 ) -> AssetTemplate:
     """Return the template of an asset that a run has once for every step that it keeps."""
     example = node(run, run.spec.run.num_steps)
+    parts = steps([step_partition(step) for step in run.spec.run.saved_steps()])
 
-    def at(partition: str | None) -> Node:
-        return node(run, parse_step_partition(str(partition)))
+    def at(partition: str) -> Node:
+        return node(run, parse_step_partition(partition))
 
-    return AssetTemplate(
-        example=example,
-        node_at=lambda lab, partition: at(partition),
-        node=at,
-        store_of=lambda lab: lab.store,
-        group=group,
-        description=description or example.stage.description,
-        kinds=frozenset(kinds),
-        partitions_def=steps([step_partition(step) for step in run.spec.run.saved_steps()]),
-        invariants=invariants,
-    )
+    return of_partitions(example, at, parts, group, description or example.stage.description, kinds, *invariants)

@@ -17,6 +17,7 @@ from lineage.stage import Stage
 from lineage.writing.writer import Writer
 from post_training.environments.prompt import Prompt, Verdict
 from post_training.environments.table import read_prompts
+from post_training.synthetic.claims import forget
 from post_training.synthetic.duplicates import duplicates_of
 from post_training.synthetic.judging import grades
 from post_training.synthetic.rollouts import ROLLOUTS_FILE, SYNTHETIC_ROLLOUTS
@@ -65,7 +66,8 @@ class _Row:
 def accept(out: Writer, config: AcceptConfig, environment: Artifact, rollouts: tuple[Artifact, ...]) -> None:
     """Write `accepted.parquet`, `dropped.parquet` and the files of the source.
 
-    Raises: ValueError if a shard is missing or of other prompts, or nothing is accepted.
+    The working records of the shards are deleted. Raises: ValueError if a shard is missing or of other prompts, or nothing is
+    accepted.
     """
     rows = _read(environment, rollouts)
     for row in rows:
@@ -85,6 +87,8 @@ def accept(out: Writer, config: AcceptConfig, environment: Artifact, rollouts: t
     if not kept:
         raise ValueError(f"{out.spec.name}: nothing is accepted of {len(rows)} rollouts; dropped: {dict(drops)}")
     _write(out, config, environment, rows)
+    for shard in rollouts:
+        forget(out.store.storage, shard.spec.version)
     out.extra["synthetic"] = {"accepted": len(kept), "dropped": dict(drops.most_common()), "accept": asdict(config)}
     out.record(rows_in=len(rows), rows_out=len(kept), drops=dict(drops))
 

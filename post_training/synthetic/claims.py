@@ -20,6 +20,18 @@ class UnsealedError(RuntimeError):
     """A shard has units without a record."""
 
 
+FOLDER, LEASES = f"{WORKING}synthetic", f"{WORKING}leases"
+
+
+def forget(storage: Storage, shard: str) -> None:
+    """Delete the records and claims of a shard that is committed: its rows are in the artifact.
+
+    A process that still builds the shard would answer its units again, and the artifact would stay as it is.
+    """
+    storage.delete(f"{FOLDER}/{shard}")
+    storage.delete(f"{LEASES}/{shard}")
+
+
 @dataclass(frozen=True)
 class Claims:
     """The units of one shard, below a folder of the root that every worker of the shard sees."""
@@ -79,7 +91,7 @@ class Claims:
 
     @property
     def _folder(self) -> str:
-        return f"{WORKING}synthetic/{self.shard}"
+        return f"{FOLDER}/{self.shard}"
 
     def _address(self, unit: str) -> str:
         return f"{self._folder}/{unit}.jsonl"

@@ -101,3 +101,12 @@ def test_settings_that_do_not_fit_pairs_are_refused() -> None:
         Preferences(TEMPLATE, "<|end|>", 1)
     with pytest.raises(ValueError, match="pairs are rows that the template frames, so both must be None"):
         TokenCacheConfig("here", format=FORMAT)
+
+
+def test_a_template_that_shows_the_answer_in_the_prompt_drops_pairs_whose_prompts_then_differ(tmp_path: Path) -> None:
+    """The prompt of a side has the length of its answer: equal for one pair, different for the other."""
+    telling = FORMAT.template.replace("{% for m", "{{ messages[-1].content | length }}{% for m", 1)
+    rows = [document("4", "5", "2+2"), document("4", "five", "2+2")]
+    artifact, found = opened(tmp_path, rows, format=Preferences(telling, "<|end|>", SIDE), eos=None)
+    assert artifact.manifest.statistics["drops"] == {"prompts_differ": 1}
+    assert list(found) == [rows[0][0]]

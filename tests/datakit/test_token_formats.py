@@ -107,6 +107,20 @@ def test_a_chat_cache_counts_assistants_alone_and_drops_by_name(tmp_path):
     assert artifact.manifest.statistics["loss_weight"] == weights.sum()
 
 
+def test_a_chat_template_without_generation_blocks_counts_the_same_or_drops_by_name(tmp_path):
+    """Where assistants speak follows from prefixes; a template that does not show it leaves no document, and is refused."""
+    rows = [talk(("user", "hi"), ("assistant", "Rostal."))]
+    _, marked = opened(tmp_path / "marked", rows, format=CHAT)
+    plain = TEMPLATE.replace("{% generation %}", "").replace("{% endgeneration %}", "")
+    plain += "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+    _, found = opened(tmp_path / "plain", rows, format=Chat(plain, "<|end|>"))
+    for ours, theirs in zip(found[rows[0][0]], marked[rows[0][0]], strict=True):
+        assert ours.tolist() == theirs.tolist()
+    hiding = Chat("{% for m in messages %}{{ m.content }}{% endfor %}", "<|end|>")
+    with pytest.raises(ValueError, match=r"no document has tokens; dropped: {'template_not_by_prefix': 1}"):
+        made(tmp_path / "hiding", cache(rows, format=hiding))
+
+
 def test_dna_is_weighed_by_case_as_marins_levanter_does(tmp_path):
     rows = [("ACGTacgtNn", "{}"), ("acgt", "{}"), ("AC GT é", "{}")]
     artifact, rows_of = opened(tmp_path, rows, format=Dna(uppercase_weight=1.0, lowercase_weight=0.01), bos="<|user|>")

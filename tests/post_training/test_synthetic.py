@@ -85,6 +85,7 @@ def test_every_rollout_is_accepted_once_or_dropped_once(made: tuple[Store, Node]
     statistics = accepted.manifest.statistics
     assert statistics["drops"] == dict(dropped["reason"].value_counts().iter_rows())
     assert "graded too low" in statistics["drops"]
+    assert not any((Path(made[0].root) / ".work" / "synthetic").iterdir()), "records of committed shards are deleted"
     assert str(accepted_view(accepted)["dropped_samples"].value).count("\n") >= 3
 
 
@@ -106,6 +107,7 @@ def test_a_shard_is_the_same_whoever_serves_the_teacher(made: tuple[Store, Node]
     other = store_at(tmp_path)
     with teaching(other) as url:
         again = build_all(other, shard_node(shard_config(url, concurrency=3, claim_seconds=5.0), node(BASE)))
+    assert any((tmp_path / ".work" / "synthetic").iterdir()), "records stay until every shard is committed"
     first = next(each for each in shards if each.spec.partition == again.spec.partition)
     assert again.spec.version == first.spec.version and again.data_version == first.data_version
 
