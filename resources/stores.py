@@ -7,6 +7,8 @@ from lineage.project import lab_folder
 
 DEFAULT_ROOT = ".marin"
 FERRY_TTL_DAYS = 7
+EXPIRING = (f"ttl-{FERRY_TTL_DAYS}d/ferry", f"ttl-{FERRY_TTL_DAYS}d/.work")
+"""What expires below a root: ferries and the working folders of their store. Its records (`.operations`, `.trust`) stay."""
 
 
 def lab_stores(root: str, scratch: str = "") -> tuple[Store, Store]:

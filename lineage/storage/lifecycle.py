@@ -15,8 +15,14 @@ type Rule = dict[str, Any]
 
 
 def ttl_rules(root: str, days: Mapping[str, int]) -> list[Rule]:
-    """Return a rule for every prefix below a `gs://` root whose objects expire: prefix -> days."""
+    """Return a rule for every folder below a `gs://` root whose objects expire: store and folder -> days.
+
+    A rule names folders of artifacts, never a whole store, because a store also has records that are kept for ever
+    (`.operations`, `.trust`). Raises: ValueError for a prefix without a folder.
+    """
     inside = BucketFiles(root).prefix
+    if whole := [prefix for prefix in days if "/" not in prefix]:
+        raise ValueError(f"a rule for the whole store {whole[0]} would delete its records; name a folder: {whole[0]}/ferry")
     return [
         {"action": {"type": "Delete"}, "condition": {"age": age + GRACE_DAYS, "matchesPrefix": [f"{inside}{prefix}/"]}}
         for prefix, age in sorted(days.items())
@@ -24,8 +30,9 @@ def ttl_rules(root: str, days: Mapping[str, int]) -> list[Rule]:
 
 
 def merged(existing: Sequence[Rule], ours: Sequence[Rule]) -> list[Rule]:
-    """Return the rules of others unchanged, then ours in place of our earlier ones for the same prefixes."""
+    """Return the rules of others unchanged, then ours in place of our earlier ones for the same folders or whole stores."""
     prefixes = {prefix for rule in ours for prefix in rule["condition"]["matchesPrefix"]}
+    prefixes |= {f"{prefix.rstrip('/').rpartition('/')[0]}/" for prefix in prefixes}  # rules of before 2026-11-26
     return [*(rule for rule in existing if not _is_ours(rule, prefixes)), *ours]
 
 

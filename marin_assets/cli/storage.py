@@ -92,7 +92,7 @@ def print_lifecycle(root: str, *, apply: bool) -> None:
     if not root.startswith("gs://"):
         raise ValueError(f"--root is {root!r}; rules are for buckets: give the lab's gs:// root")
     from lineage.storage import lifecycle
-    from resources.stores import FERRY_TTL_DAYS
+    from resources.stores import EXPIRING, FERRY_TTL_DAYS
 
-    rules = lifecycle.ttl_rules(root, {f"ttl-{FERRY_TTL_DAYS}d": FERRY_TTL_DAYS})
+    rules = lifecycle.ttl_rules(root, dict.fromkeys(EXPIRING, FERRY_TTL_DAYS))
     print(json.dumps({"rule": lifecycle.apply(root, rules) if apply else rules}, indent=1))

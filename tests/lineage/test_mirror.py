@@ -17,12 +17,14 @@ from lineage.artifact.store import Artifact, Store
 from lineage.build.plan import Node, Stage, build, exists, resolve, spec_of
 from lineage.jobs.job import Job, read_job, write_job
 from lineage.jobs.regions import NOWHERE, ForeignReadError, dollars_per_gib, guard_reads
+from lineage.jobs.summary import SUMMARIES
 from lineage.storage.lifecycle import apply, merged, ttl_rules
 from lineage.trust.gate import inspect
 from lineage.trust.verdicts import quarantine, verdicts
 from lineage.upkeep.mirror import mirror, provenance
 from lineage.writing.write import writing
 from lineage.writing.writer import Writer
+from resources.stores import EXPIRING, FERRY_TTL_DAYS, lab_stores
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
@@ -247,18 +249,31 @@ def copy_one(out: Writer, config: str, raw: Artifact) -> None:
 def test_lifecycle_rules_keep_what_others_wrote(gcs: GcsServer) -> None:
     root = f"{gcs.bucket(uuid.uuid4().hex)}/lab"
     others = {"action": {"type": "SetStorageClass", "storageClass": "NEARLINE"}, "condition": {"age": 90}}
-    stale = ttl_rules(root, {"ttl-7d": 99})
+    stale = ttl_rules(root, {"ttl-7d/ferry": 99})
+    whole = {"action": {"type": "Delete"}, "condition": {"age": 8, "matchesPrefix": ["lab/ttl-7d/"]}}  # ours before 2026-11-26
     both = {"matchesPrefix": ["lab/ttl-7d/", "archive/"]}
     shared = [
         {"action": {"type": "SetStorageClass", "storageClass": "COLDLINE"}, "condition": {"age": 30, **both}},
         {"action": {"type": "Delete"}, "condition": {"age": 30, **both}},
         {"action": {"type": "Delete"}, "condition": {"age": 3, "isLive": False, "matchesPrefix": ["lab/ttl-7d/"]}},
     ]
-    gcs.objects.buckets[root.split("/")[2]]["lifecycle"] = {"rule": [others, *shared, *stale]}
-    ours = ttl_rules(root, {"ttl-7d": 7})
-    assert ours == [{"action": {"type": "Delete"}, "condition": {"age": 8, "matchesPrefix": ["lab/ttl-7d/"]}}]
-    assert apply(root, ours) == merged([others, *shared, *stale], ours) == [others, *shared, *ours]
+    gcs.objects.buckets[root.split("/")[2]]["lifecycle"] = {"rule": [others, *shared, *stale, whole]}
+    ours = ttl_rules(root, {"ttl-7d/ferry": 7})
+    assert ours == [{"action": {"type": "Delete"}, "condition": {"age": 8, "matchesPrefix": ["lab/ttl-7d/ferry/"]}}]
+    assert apply(root, ours) == merged([others, *shared, *stale, whole], ours) == [others, *shared, *ours]
     kept = gcs.objects.buckets[root.split("/")[2]]["lifecycle"]
     assert json.loads(json.dumps(kept)) == {"rule": [others, *shared, *ours]}
     with pytest.raises(ValueError, match="is no gs:// root"):
         apply("/tmp/lab", ours)
+
+
+def test_no_rule_of_the_lab_deletes_records_of_attempts_or_verdicts() -> None:
+    rules = ttl_rules("gs://bucket/lab", dict.fromkeys(EXPIRING, FERRY_TTL_DAYS))
+    prefixes = [prefix for rule in rules for prefix in rule["condition"]["matchesPrefix"]]
+    for store in lab_stores("gs://bucket/lab", "/tmp/x"):
+        for folder in (SUMMARIES, ".operations/ledger", ".trust/log"):
+            kept = f"{store.root}/{folder}/x".removeprefix("gs://bucket/")
+            assert not kept.startswith(tuple(prefixes)), kept
+        assert f"{store.root}/ferry/x".removeprefix("gs://bucket/").startswith(tuple(prefixes)) is ("ttl" in store.root)
+    with pytest.raises(ValueError, match="a rule for the whole store ttl-7d would delete its records"):
+        ttl_rules("gs://bucket/lab", {"ttl-7d": 7})

@@ -19,8 +19,10 @@ from small_runs import DAY
 from lineage.artifact.made_by import MadeBy
 from lineage.artifact.manifest import MANIFEST_NAME
 from lineage.artifact.store import Store
+from lineage.build.plan import Node, Stage, build
 from lineage.jobs.job import Attempt, JobFailedError, LaunchRecord
 from lineage.jobs.summary import SUMMARIES, StepSummary, read_summary, summarizing
+from lineage.writing.writer import Writer
 from operations.ledger import attempts
 from operations.ledger.costs import CACHE, FEW, priced
 from operations.ledger.database import RefusedQueryError, opened, query, save
@@ -195,6 +197,19 @@ def test_checkpoints_of_one_job_have_one_bill(tmp_path: Path) -> None:
     assert paid_by == {spec.address: specs[1].address for spec in specs}
     assert ask(ledger(store), f"SELECT dollars FROM costs WHERE address = '{specs[0].address}'") == [(0,)]
     assert ask(ledger(store), "SELECT count(*) FROM attempts") == [(1,)]
+
+
+def counted(out: Writer, config: str) -> None:
+    (out.folder / "sum").write_text(str(sum(range(1_000_000))))
+    out.record(rows_out=1)
+
+
+def test_a_reuse_costs_nothing(tmp_path: Path) -> None:
+    store, node = Store(str(tmp_path / "lab")), Node(("tests", "sum"), None, Stage("tests.sum", "1", counted), "")
+    assert not build(store, node).reused
+    once = ask(ledger(store), "SELECT name, dollars, attempts FROM costs")
+    assert build(store, node).reused
+    assert ask(ledger(store), "SELECT name, dollars, attempts FROM costs") == once == [("tests/sum", cost_by_hand(store), 1)]
 
 
 def test_a_price_holds_from_its_day() -> None:
