@@ -2,18 +2,23 @@
 
 Sizes say nothing about an edit that keeps the size. Reading every byte at each start would cost minutes for a large cache, so
 the digests that were found are remembered with what the file system says of the file: inode, size, and the times of its bytes
-and of its inode (an ordinary user cannot set the last). A bucket lists a checksum of each object, and the manifest has the one
-of the commit, so one listing compares a whole artifact.
+and of its inode (an ordinary user cannot set the last). Whoever edits a local root can write its scratch folder too, so what is
+remembered there has a code by a secret of this machine, which is in the key folder. A bucket lists a checksum of each object,
+and the manifest has the one of the commit, so one listing compares a whole artifact.
 """
 
+import hashlib
+import hmac
 import json
 import logging
+import os
 import uuid
 from collections.abc import Collection
 from pathlib import Path
 
 from lineage.artifact.manifest import FileEntry
 from lineage.artifact.store import Artifact
+from lineage.signing.keys import key_folder, machine_secret
 from lineage.storage.digests import file_digest, text_digest
 from lineage.storage.files import Listed
 
@@ -64,19 +69,32 @@ def _state(name: str, entry: FileEntry, path: Path) -> list[object]:
 
 
 def _remembered(memory: Path) -> dict[str, list[object]]:
+    """Return the states that this machine has written; none where the file is of another machine, or was edited or cut."""
     try:
-        states = json.loads(memory.read_text())
-    except (OSError, ValueError):  # none yet, or one of a process that was killed; everything is read again
+        record = json.loads(memory.read_text())
+        states, code = record["states"], record["code"]
+    except (OSError, ValueError, KeyError, TypeError):  # none yet, or one of a process that was killed: all is read again
         return {}
-    return states if isinstance(states, dict) else {}
+    wanted = _code(memory, states)
+    return states if isinstance(states, dict) and wanted is not None and hmac.compare_digest(str(code), wanted) else {}
 
 
 def _remember(memory: Path, states: dict[str, list[object]]) -> None:
     """Keep what was found. Without permission (a read-only mount) every start reads the files again, and a warning says so."""
+    code = _code(memory, states)
+    if code is None:
+        return
     scratch = memory.with_name(f"{memory.name}.{uuid.uuid4().hex[:8]}")
     try:
         memory.parent.mkdir(parents=True, exist_ok=True)
-        scratch.write_text(json.dumps(states))
+        scratch.write_text(json.dumps({"states": states, "code": code}))
         scratch.replace(memory)
     except OSError as error:
         log.warning("cannot remember in %s what was verified (%s); the next start reads the files again", memory.parent, error)
+
+
+def _code(memory: Path, states: object) -> str | None:
+    """Return the authentication code of some states of one artifact; None where this machine has no secret."""
+    secret = machine_secret(key_folder(os.environ))
+    text = json.dumps([memory.name, states], sort_keys=True)
+    return None if secret is None else hmac.new(secret, text.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()

@@ -15,7 +15,6 @@ from typing import Any
 
 from lineage.artifact.spec import ArtifactSpec, InputRef
 from lineage.artifact.store import Artifact, Store
-from lineage.artifact.verified import verify_once
 from lineage.jobs.regions import guard_reads
 from lineage.messages import ProgressMessage, note_of
 from lineage.shards.execution import ONE_WORKER, Execution
@@ -225,9 +224,6 @@ def read_job(path: Path) -> Job:
             inputs[ref.name] = artifact
     guard_reads(store, spec.name, _artifacts(inputs | groups))
     if gate is not None:
-        for artifact in _artifacts(inputs | groups):
-            if store.storage.is_local:  # the gate compares a bucket's checksums
-                verify_once(artifact)
         waivers = tuple(check_launch(store, spec.name, refs, gate, utc_today()))
     return Job(store, spec, inputs | groups, code, run_id, gate, waivers, packages, execution)
 

@@ -1,7 +1,8 @@
 """The launch gate: which ancestors training and evaluation refuse to build on, and which waivers override that.
 
-It reads manifests, file sizes and verdicts of every ancestor, and no database. It runs twice for a job: at the launch, and when
-the job process opens its inputs, because the job may wait in a queue for hours in between.
+It reads manifests, file sizes and verdicts of every ancestor, and no database. On a local root it also reads the bytes of files
+that changed since they were last compared; a bucket lists checksums. It runs twice for a job: at the launch, and when the job
+process opens its inputs, because the job may wait in a queue for hours in between.
 """
 
 import datetime
@@ -12,8 +13,8 @@ from typing import Any
 
 from lineage.artifact.manifest import Manifest
 from lineage.artifact.spec import InputRef
-from lineage.artifact.store import Store
-from lineage.artifact.verified import changed_on_bucket
+from lineage.artifact.store import Artifact, Store
+from lineage.artifact.verified import changed_on_bucket, verify_once
 from lineage.config import from_jsonable
 from lineage.signing.judge import judge_of
 from lineage.signing.log import LogError
@@ -119,8 +120,9 @@ def apply_waivers(store: Store, target: str, findings: Sequence[Finding], day: d
 
 
 def inspect(store: Store, refs: Sequence[InputRef], needs: RequiredAncestors) -> list[Finding]:
-    """Return every problem of some artifacts and their ancestors, nearest first. Reads listings of data files
-    (sizes; checksums on a bucket), not their contents."""
+    """Return every problem of some artifacts and their ancestors, nearest first.
+
+    Reads listings of data files (sizes; checksums on a bucket). Of a local root it reads each state of a file once."""
     try:
         judge = judge_of(store.storage)
     except LogError as error:
@@ -129,7 +131,7 @@ def inspect(store: Store, refs: Sequence[InputRef], needs: RequiredAncestors) ->
     missing = "the transparency log names {}; it is gone or has another text"
     findings = [Finding("unjudged", ref, missing.format(name)) for ref in refs for name in judge.lost_verdicts(log.digests)]
     ancestors = ancestry(store, refs, judge)
-    findings += [finding for seen in ancestors for finding in _findings(log, seen)]
+    findings += [finding for seen in ancestors for finding in _findings(store, log, seen)]
     by_ref = {seen.ref_key: seen for seen in ancestors}
     for seen in ancestors:
         needed = needs.get(seen.stage)
@@ -138,11 +140,12 @@ def inspect(store: Store, refs: Sequence[InputRef], needs: RequiredAncestors) ->
     return findings
 
 
-def _findings(log: VerdictLog, seen: Seen) -> list[Finding]:
+def _findings(store: Store, log: VerdictLog, seen: Seen) -> list[Finding]:
     """Return the problems of one ancestor."""
     if isinstance(seen.chosen, Unsound):
         return [Finding(seen.chosen.problem, seen.ref, seen.chosen.detail)]
-    findings = [*_absent_files(seen.chosen, seen), *_judged(log, seen.ref), *_cut_log(log, seen.chosen, seen)]
+    files = _absent_files(seen.chosen, seen) or _changed_files(store, seen.chosen, seen)
+    findings = [*files, *_judged(log, seen.ref), *_cut_log(log, seen.chosen, seen)]
     if seen.chosen.omitted:
         findings.append(Finding("incomplete", seen.ref, describe_omitted(seen.chosen)))
     return findings
@@ -171,6 +174,17 @@ def _absent_files(manifest: Manifest, seen: Seen) -> list[Finding]:
         state = f"has checksum {listed.crc32c}, its manifest says {first.crc32c}"
     damaged = Finding("damaged", seen.ref, f"{len(wrong)} of {len(manifest.files)} files: {first.path} {state}")
     return [*unread, damaged]
+
+
+def _changed_files(store: Store, manifest: Manifest, seen: Seen) -> list[Finding]:
+    """Return a finding if a file of a local root has other bytes of the same size. A bucket's listing has told already."""
+    if not store.storage.is_local:
+        return []
+    try:
+        verify_once(Artifact(store, manifest))
+    except ValueError as error:
+        return [Finding("damaged", seen.ref, str(error))]
+    return []
 
 
 def _unlisted_files(manifest: Manifest, seen: Seen) -> list[Finding]:

@@ -9,9 +9,10 @@ from test_token_cache_lies import CACHE, Lie
 
 from lineage.artifact.manifest import MANIFEST_NAME, sealed, sound_manifest
 from lineage.artifact.store import Artifact, Store
-from lineage.artifact.verified import FOLDER, verify_once
+from lineage.artifact.verified import FOLDER, _remember, verify_once
 from lineage.build.plan import Node, build
 from lineage.order.token_cache import TokenCache
+from lineage.signing.keys import KEY_FOLDER
 
 
 def edited_in_place(path: Path, *, keep_times: bool = False) -> None:
@@ -63,6 +64,33 @@ def test_a_memory_that_cannot_be_read_or_written_costs_only_time(cache: Artifact
     memory.parent.write_text("a file in the place of the folder")
     verify_once(cache)
     assert "cannot remember" in caplog.text
+
+
+@pytest.mark.parametrize("how", ["another state", "another artifact's", "without a code", "of another machine"])
+def test_what_somebody_else_remembered_does_not_count(cache: Artifact, how: str, tmp_path: Path) -> None:
+    """Whoever can edit a cache can also write beside it that the edited bytes were compared."""
+    verify_once(cache)
+    (memory,) = (cache.store.scratch / FOLDER).iterdir()
+    (path,) = cache.files(".tokens")
+    edited_in_place(path)
+    facts = path.stat()
+    name = path.relative_to(cache.folder()).as_posix()
+    digest = next(entry.digest for entry in cache.manifest.files if entry.path == name)
+    record = json.loads(memory.read_text())
+    record["states"][name] = [facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, digest]
+    if how == "another state":
+        memory.write_text(json.dumps(record))
+    elif how == "without a code":
+        memory.write_text(json.dumps(record["states"]))
+    else:
+        with pytest.MonkeyPatch.context() as elsewhere:
+            if how == "of another machine":
+                elsewhere.setenv(KEY_FOLDER, str(tmp_path / "keys"))
+            other = memory.with_name("0" * 32 + ".json") if how == "another artifact's" else memory
+            _remember(other, record["states"])
+        other.replace(memory)
+    with pytest.raises(ValueError, match="has digest"):
+        verify_once(cache)
 
 
 @pytest.mark.parametrize(

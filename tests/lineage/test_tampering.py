@@ -6,6 +6,7 @@ what closes it. A test fails if one of them is closed and that page still lists 
 
 import hashlib
 import json
+import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from tampering import FUTURE, PAST, Lab, cut, forge_record, forge_waiver, make_labs, over, same_size, swap
 
+from lineage.storage.digests import text_digest
 from lineage.trust.gate import GateError
 from lineage.trust.waivers import Waiver
 
@@ -43,6 +45,11 @@ CLEAN: Mapping[str, Mapping[str, Way]] = {
         "bytes of a cache, same size": lambda lab: same_size(lab.file("cache-kjv")),
         "bytes of a cache, same size and times": lambda lab: same_size(lab.file("cache-kjv"), keep_times=True),
         "bytes of a run, same size": lambda lab: same_size(lab.file("a")),
+        "bytes of an ancestor that the job does not open, same size": lambda lab: same_size(lab.file("documents-web")),
+        "the same, with the times of before": lambda lab: same_size(lab.file("marks-kjv"), keep_times=True),
+        "the same, by another file in its place": lambda lab: put_in_place(lab.file("documents-kjv")),
+        "the same, by a link to a file elsewhere": lambda lab: linked_edit(lab.file("documents-web", "more.txt")),
+        "the same, with what was remembered of it": lambda lab: forget_the_edit(lab, "marks-web"),
         "the seal taken off": lambda lab: lab.manifest("a").write_text(
             json.dumps({k: v for k, v in json.loads(lab.manifest("a").read_text()).items() if k != "seal"})
         ),
@@ -165,7 +172,6 @@ HOLES: Mapping[str, tuple[str, Way]] = {
         "clean",
         lambda lab: lab.rewrite(lab.manifest("documents-web"), lambda r: r.update(statistics={"rows_out": 7})),
     ),
-    "bytes of an ancestor that the job does not open, same size": ("clean", lambda lab: same_size(lab.file("documents-web"))),
     "the last record, which no work has seen, is removed": ("held", lambda lab: lab.record(7).unlink()),
     "the last record, which no work has seen, is replaced": (
         "held",
@@ -187,6 +193,36 @@ HOLES: Mapping[str, tuple[str, Way]] = {
         lambda lab: (shutil.rmtree(lab.root), shutil.copytree(lab.root.parent / "clean", lab.root)),
     ),
 }  # fmt: skip
+
+
+def put_in_place(path: Path) -> None:
+    """Replace a file by another one with other bytes, the same size and the same times."""
+    before = path.stat()
+    other = path.with_name(f"{path.name}.other")
+    other.write_bytes(b"#" * before.st_size)
+    os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
+    other.replace(path)
+
+
+def linked_edit(path: Path) -> None:
+    elsewhere = path.parents[5] / "elsewhere.txt"
+    elsewhere.write_bytes(b"#" * path.stat().st_size)
+    path.unlink()
+    path.symlink_to(elsewhere)
+
+
+def forget_the_edit(lab: Lab, name: str) -> None:
+    """Edit a file and write into the scratch folder that its new state was compared; launch once before, so that it has one."""
+    lab.launch()
+    path, made = lab.file(name), lab.made(name)
+    memory = lab.root / ".work" / "verified" / f"{text_digest(made.uri)}.json"
+    record = json.loads(memory.read_text())
+    same_size(path)
+    facts = path.stat()
+    state = [facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns]
+    digest = next(entry.digest for entry in made.manifest.files if entry.path == path.name)
+    record["states"][path.name] = [*state, digest]
+    memory.write_text(json.dumps(record))
 
 
 def link_away(lab: Lab, name: str) -> None:
