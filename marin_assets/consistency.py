@@ -4,6 +4,7 @@ import datetime
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import dagster as dg
 
@@ -47,7 +48,7 @@ def check_consistency(
         remake=remake,
     )
     late = [Unknown(f.artifact, "", "not in the lineage tables yet") for f in findings if f.kind == "missing_artifact"]
-    return Comparison(comparison.disagreements, (*comparison.unknown, *late), comparison.counts)
+    return replace(comparison, unknown=(*comparison.unknown, *late))
 
 
 def reasons(unknown: Sequence[Unknown]) -> list[tuple[str, int]]:

@@ -52,6 +52,8 @@ class Reported:
     run_id: str
     is_rebuilt: bool
     provenance: DataProvenance | None
+    garbled: str = ""
+    """Why its tags about inputs cannot be read: somebody else than Dagster wrote them. Empty if they can."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,9 @@ def parents_asof(instance: dg.DagsterInstance, graph: BaseAssetGraph, log: Event
     above = sorted(graph.get(event.key).parent_keys) if graph.has(event.key) else []
     for parent in above:
         silence = _silence(event, parent)
+        if event.garbled:
+            yield Parent(tuple(parent.path), recorded=event.garbled, expected="tags as Dagster writes them")
+            continue
         if silence:
             yield Parent(tuple(parent.path), unknown=silence)
         else:
@@ -116,10 +121,13 @@ def parents_asof(instance: dg.DagsterInstance, graph: BaseAssetGraph, log: Event
 
 
 def _silence(event: Reported, parent: dg.AssetKey) -> str:
-    """Return why the event does not say which version of an input it read; empty if it does."""
-    if not event.run_id:
-        return "reported without a run: Dagster records no pointers"
+    """Return why the event does not say which version of an input it read; empty if it does.
+
+    Dagster gives an event that is reported without a run no pointers. One that has them is judged by them.
+    """
     if event.provenance is None or parent not in event.provenance.input_storage_ids:
+        if not event.run_id:
+            return "reported without a run: Dagster records no pointers"
         return "no pointer was recorded (reported inside another asset's step, or the graph had no such edge then)"
     if event.provenance.input_storage_ids[parent] is None:
         return "the pointer is NULL: the log had no event of it when the step began"
@@ -135,6 +143,8 @@ def _parent_asof(
     path, pointer = tuple(parent.path), event.provenance.input_storage_ids[parent]
     assert pointer is not None
     recorded = event.provenance.input_data_versions[parent].value
+    if pointer >= event.number:
+        return Parent(path, recorded=f"{recorded}, by event {pointer}, which is later", expected="an earlier event")
     partitions: list[str | None] = [None]
     if graph.get(parent).is_partitioned:
         if graph.get(event.key).is_partitioned and event.partition is None:
@@ -165,6 +175,11 @@ def _reported(record: dg.EventLogRecord) -> Reported:
     event = record.asset_materialization
     assert event is not None  # Only materializations were requested.
     tags = event.tags or {}
+    provenance, garbled = None, ""
+    try:
+        provenance = provenance_of(record)
+    except ValueError as error:
+        garbled = f"tags that cannot be read ({error})"
     return Reported(
         number=record.storage_id,
         key=event.asset_key,
@@ -175,7 +190,8 @@ def _reported(record: dg.EventLogRecord) -> Reported:
         inputs=_inputs(event.metadata.get(INPUTS)) if VERSION_TAG in tags else None,
         run_id=record.run_id,
         is_rebuilt=REBUILT_TAG in tags,
-        provenance=provenance_of(record),
+        provenance=provenance,
+        garbled=garbled,
     )
 
 

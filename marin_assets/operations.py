@@ -148,6 +148,7 @@ def comparison_metadata(comparison: Comparison) -> dict[str, dg.MetadataValue]:
     """Return counts, and tables of what disagrees and of what is unknown."""
     metadata: dict[str, dg.MetadataValue] = {name: dg.MetadataValue.int(count) for name, count in comparison.counts.items()}
     metadata["disagreements"] = dg.MetadataValue.int(len(comparison.disagreements))
+    metadata["corrected by a newer event"] = dg.MetadataValue.int(len(comparison.corrected))
     rows: Sequence[dict[str, str]] = [
         {
             "kind": one.kind,

@@ -10,6 +10,9 @@ from functools import partial
 import dagster as dg
 from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
 from dagster._core.definitions.data_version import (
+    CODE_VERSION_TAG,
+    INPUT_DATA_VERSION_TAG_PREFIX,
+    INPUT_EVENT_POINTER_TAG_PREFIX,
     SKIP_PARTITION_DATA_VERSION_DEPENDENCY_THRESHOLD,
     DataProvenance,
     extract_data_provenance_from_entry,
@@ -33,10 +36,19 @@ __all__ = [
 
 UNFOLDED_PARTITIONS = SKIP_PARTITION_DATA_VERSION_DEPENDENCY_THRESHOLD
 """From this number of input partitions on, Dagster records the version of the input's last event, not a combined version."""
+INPUT_TAGS = (INPUT_DATA_VERSION_TAG_PREFIX, INPUT_EVENT_POINTER_TAG_PREFIX)
 
 
 def provenance_of(record: dg.EventLogRecord) -> DataProvenance | None:
-    """Return what a materialization's tags record of its inputs: version and storage id of the newest event, by asset key."""
+    """Return what a materialization's tags record of its inputs: version and storage id of the newest event, by asset key.
+
+    Dagster ignores such tags without a code version, and so does an event that somebody reports with tags of their own. They
+    are read all the same. Raises: ValueError for a storage id that is no number.
+    """
+    event = record.asset_materialization
+    tags = dict(event.tags or {}) if event is not None else {}
+    if CODE_VERSION_TAG not in tags and any(name.startswith(INPUT_TAGS) for name in tags):
+        return DataProvenance.from_tags({CODE_VERSION_TAG: "", **tags})
     return extract_data_provenance_from_entry(record.event_log_entry)
 
 

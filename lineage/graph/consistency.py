@@ -10,7 +10,7 @@ This is a plain function over plain records; the shell reads the log (`marin_ass
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lineage.artifact.manifest import Manifest
 from lineage.artifact.spec import InputRef
@@ -84,11 +84,16 @@ class Unknown:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The result of `compare`. `counts`: numbers of compared and confirmed statements, by name."""
+    """The result of `compare`. `counts`: numbers of compared and confirmed statements, by name.
+
+    `corrected`: false statements of older events, which a newer event of the same artifact corrects. Nobody can take them out
+    of the log, so they are named and are no disagreement.
+    """
 
     disagreements: tuple[Disagreement, ...]
     unknown: tuple[Unknown, ...]
     counts: Mapping[str, int]
+    corrected: tuple[Disagreement, ...] = ()
 
 
 def combined_version(versions: Iterable[tuple[str | None, str]]) -> str:
@@ -107,11 +112,12 @@ def compare(
 ) -> Comparison:
     """Return every disagreement and everything unknown, over the manifests of one or several stores.
 
-    Of several events of one artifact the newest is compared, so reporting it again repairs a disagreement. An event without a
-    manifest is compared while it is the newest of its asset and partition, unless `is_expired` says that its artifact was
-    deleted on time. `remake` gives the command that makes and reports an artifact (key, partition).
+    Of several events of one artifact the newest decides, so reporting it again repairs a disagreement; what older ones say
+    otherwise is `corrected`. An event without a manifest is compared while it is the newest of its asset and partition, unless
+    `is_expired` says that its artifact was deleted on time. `remake` gives the command that makes and reports an artifact
+    (key, partition).
     """
-    judged, orphans = _attributed(manifests, events)
+    judged, older, orphans = _attributed(manifests, events)
     disagreements = [_of_finding(finding) for finding in table_findings]
     disagreements += [_orphan(event, remake) for event in orphans if not is_expired(event)]
     unknown = [Unknown(event.name, "", "its artifact was deleted on time") for event in orphans if is_expired(event)]
@@ -122,24 +128,47 @@ def compare(
         manifest = manifests.sound[address]
         if event.version and event.version != manifest.spec.version:
             again = remake(manifest.spec.key, manifest.spec.partition)
-            disagreements += _other_bytes(event, manifest, again)
             unknown.append(Unknown(event.name, "", f"an upgrade moved it to {address} since; {again} reports it there"))
-            continue
-        again = remake(event.key, event.partition)
-        disagreements += _other_bytes(event, manifest, again)
-        disagreements += _event_mismatches(event, manifest, manifests.digests[address], moved, again, counts)
-        for key in dict.fromkeys(ref.key for ref in manifest.spec.inputs):
-            mismatches = list(_walk_mismatches(event, manifest, key, again, counts))
-            disagreements += [one for one in mismatches if isinstance(one, Disagreement)]
-            unknown += [one for one in mismatches if isinstance(one, Unknown)]
+        judgements = list(_judgements(event, manifest, manifests.digests[address], moved, remake, counts))
+        disagreements += [one for one in judgements if isinstance(one, Disagreement)]
+        unknown += [one for one in judgements if isinstance(one, Unknown)]
+    newest = {(event.key, event.partition, address): event.number for address, event in judged}
+    corrected = []
+    for address, event in older:
+        mend = f"event {newest[event.key, event.partition, address]} of the same artifact is newer and counts"
+        false = _judgements(event, manifests.sound[address], manifests.digests[address], moved, remake, Counter())
+        corrected += [replace(one, mend=mend) for one in false if isinstance(one, Disagreement)]
     silent = manifests.sound.keys() - {address for address, _ in judged}
     unknown += [Unknown(address, "", "the log has no event of it") for address in sorted(silent)]
-    return Comparison(tuple(disagreements), tuple(unknown), dict(counts))
+    return Comparison(tuple(disagreements), tuple(unknown), dict(counts), tuple(corrected))
 
 
-def _attributed(manifests: Manifests, events: Iterable[LogEvent]) -> tuple[list[tuple[str, LogEvent]], list[LogEvent]]:
-    """Return (address, newest event of that artifact under one asset), and newest events of an asset and partition without
-    manifest."""
+def _judgements(
+    event: LogEvent,
+    manifest: Manifest,
+    digest: str,
+    moved: Mapping[str, str],
+    remake: Callable[[tuple[str, ...], str | None], str],
+    counts: Counter[str],
+) -> Iterator[Disagreement | Unknown]:
+    """Yield what an event says otherwise than the manifest, and what it cannot say."""
+    if event.version and event.version != manifest.spec.version:  # of before an upgrade
+        yield from _other_bytes(event, manifest, remake(manifest.spec.key, manifest.spec.partition))
+        return
+    again = remake(event.key, event.partition)
+    yield from _other_bytes(event, manifest, again)
+    yield from _event_mismatches(event, manifest, digest, moved, again, counts)
+    for key in dict.fromkeys(ref.key for ref in manifest.spec.inputs):
+        yield from _walk_mismatches(event, manifest, key, again, counts)
+
+
+type Attributed = tuple[str, LogEvent]
+"""An address, and an event that is about the artifact there."""
+
+
+def _attributed(manifests: Manifests, events: Iterable[LogEvent]) -> tuple[list[Attributed], list[Attributed], list[LogEvent]]:
+    """Return the newest event of each artifact under one asset, the older ones, and newest events of an asset and partition
+    without manifest."""
     by_version = {
         form.address.rpartition("/")[2]: address
         for address, manifest in manifests.sound.items()
@@ -149,13 +178,17 @@ def _attributed(manifests: Manifests, events: Iterable[LogEvent]) -> tuple[list[
     by_bytes = {(m.spec.key, m.spec.partition, m.data_version): address for address, m in manifests.sound.items()}
     newest: dict[tuple[tuple[str, ...], str | None], tuple[str | None, LogEvent]] = {}
     judged: dict[tuple[tuple[str, ...], str | None, str], LogEvent] = {}
+    older: list[Attributed] = []
     for event in sorted(events, key=lambda event: event.number):
         place = event.key, event.partition
         address = by_version.get(event.version) if event.version else by_bytes.get((*place, event.data_version))
         newest[place] = address, event
         if address is not None:
+            if (before := judged.get((*place, address))) is not None:
+                older.append((address, before))
             judged[*place, address] = event
-    return [(address, event) for (_, _, address), event in judged.items()], [e for a, e in newest.values() if a is None]
+    orphans = [event for address, event in newest.values() if address is None]
+    return [(address, event) for (_, _, address), event in judged.items()], older, orphans
 
 
 def _other_bytes(event: LogEvent, manifest: Manifest, again: str) -> Iterator[Disagreement]:

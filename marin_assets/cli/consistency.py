@@ -51,6 +51,10 @@ def print_consistency(root: str | None, *, as_json: bool, console: Console) -> b
             console.print(f"    {who}: {escape(what)}", soft_wrap=True)
         console.print(f"    {escape(one.mend)}", soft_wrap=True)
     console.print("; ".join(f"{count:,} {name}" for name, count in comparison.counts.items()), soft_wrap=True)
+    for one in comparison.corrected[:SHOWN]:
+        console.print(f"corrected: {escape(str(one))}", soft_wrap=True)
+    if len(comparison.corrected) > SHOWN:
+        console.print(f"corrected: {len(comparison.corrected) - SHOWN} more; --json has all", soft_wrap=True)
     for why, times in reasons(comparison.unknown)[:SHOWN]:
         console.print(f"unknown, {times} times: {escape(why)}", soft_wrap=True)
     console.print(f"{len(comparison.disagreements)} disagreements" if comparison.disagreements else "nothing disagrees")

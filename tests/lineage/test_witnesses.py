@@ -67,7 +67,11 @@ def test_an_honest_log_agrees_and_one_lie_is_one_disagreement(
     named = [(one.kind, one.artifact) for one in compared(store, [*events, lie]).disagreements]
     assert named == [(kind, liar.name)]
     again = replace(liar, number=len(events) + 1)
-    assert compared(store, [*events, lie, again]).disagreements == (), "a true event after a lie mends it"
+    after = compared(store, [*events, lie, again])
+    assert after.disagreements == (), "a true event after a lie mends it"
+    of_artifact = kind != "no_manifest"
+    assert [(one.kind, one.artifact) for one in after.corrected] == [(kind, liar.name)] * of_artifact, "and the lie is named"
+    assert after.counts == comparison.counts, "an older event confirms nothing"
     silent = [event for event in events if event is not liar]
     assert compared(store, silent).disagreements == ()
 

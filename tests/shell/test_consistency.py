@@ -18,7 +18,7 @@ from lineage.graph.edges import LineageTables, lineage_tables, rebuild_tables, s
 from marin_assets.consistency import expired_on
 from marin_assets.describe import describe, identity_tags, materialization
 from marin_assets.event_log import STAGE_METADATA, parents_asof, read_log, witnessed
-from marin_assets.operations import comparison_result
+from marin_assets.operations import comparison_metadata, comparison_result
 
 
 @pytest.fixture
@@ -98,6 +98,49 @@ def test_forged_inputs_and_a_forged_version_are_found(small: SmallAssets) -> Non
     event = materialization(run, lie)
     small.instance.report_runless_asset_event(event._replace(tags={**event.tags, "dagster/data_version": "0" * 32}))
     assert kinds(small.compared()) == {("other_inputs", "run"), ("other_bytes", "run")}
+
+
+FORGED = {
+    "another version": {"dagster/input_data_version/mix": "0" * 32},
+    "no number": {"dagster/input_event_pointer/mix": "the last one"},
+    "a later event": {"dagster/input_event_pointer/mix": "999999"},
+    "another version, no code version": {"dagster/input_data_version/mix": "0" * 32, "dagster/code_version": None},
+    "no event": {"dagster/input_event_pointer/mix": "0"},
+}
+
+
+@pytest.mark.parametrize("how", FORGED)
+def test_tags_of_inputs_on_an_event_without_a_run_are_judged(small: SmallAssets, how: str) -> None:
+    """Dagster gives such an event no tags about inputs, so whoever reported it wrote them."""
+    small.make_all()
+    true = read_log(small.instance).newest(dg.AssetKey("run"), None)
+    assert true is not None and true.provenance is not None
+    mix = dg.AssetKey("mix")
+    pointer, version = true.provenance.input_storage_ids[mix], true.provenance.input_data_versions[mix].value
+    honest = {"dagster/input_event_pointer/mix": str(pointer), "dagster/input_data_version/mix": version}
+    event = materialization(small.built(small.run()), {})
+    for forged in ({}, FORGED[how]):
+        tags = {**event.tags, "dagster/code_version": "1", **honest, **forged}
+        small.instance.report_runless_asset_event(event._replace(tags={k: v for k, v in tags.items() if v is not None}))
+        comparison = small.compared()
+        if how == "no event" and forged:
+            assert [(one.input, one.why) for one in comparison.unknown] == [
+                ("mix", "the events that the pointer means are gone")
+            ]
+        else:
+            assert kinds(comparison) == ({("forged_tag", "run")} if forged else set())
+
+
+def test_a_lie_that_was_reported_over_is_still_named(small: SmallAssets) -> None:
+    """The first report of an artifact was false; reporting it again mends that, and the log still has both."""
+    small.make_all()
+    event = materialization(small.built(small.run()), {})
+    for version in ("0" * 32, event.tags["dagster/data_version"]):
+        small.instance.report_runless_asset_event(event._replace(tags={**event.tags, "dagster/data_version": version}))
+    comparison = small.compared()
+    assert comparison.disagreements == ()
+    assert [(one.kind, one.artifact) for one in comparison.corrected] == [("other_bytes", "run")]
+    assert comparison_metadata(comparison)["corrected by a newer event"] == dg.MetadataValue.int(1)
 
 
 def test_a_hundred_partitions_are_unknown_to_the_log_and_proven_by_manifests(small: SmallAssets) -> None:
