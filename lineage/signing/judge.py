@@ -11,7 +11,7 @@ from lineage.signing.envelope import EnvelopeError
 from lineage.signing.keys import key_folder
 from lineage.signing.log import VERDICTS, LogView, log_of, read_log
 from lineage.signing.policy import Policy, Role, policy_from
-from lineage.signing.sign import find_envelope
+from lineage.signing.sign import find_envelope, keyless_address
 from lineage.signing.statement import text_sha256
 from lineage.storage.files import Reads
 from lineage.storage.root import Storage
@@ -61,23 +61,42 @@ class Judge:
         return [] if self.log is None else self.log.lost_verdicts(present)
 
     def file(self, storage: Reads, where: str, text: str, role: Role, needed: int = 1) -> Unsigned | None:
-        """Judge the signature of any signed file: `needed` keys that may do `role` must have signed this text."""
+        """Judge the signatures of any signed file: `needed` keys or identities that may do `role` must have signed it."""
         try:
             envelope = find_envelope(storage, where, text)
         except EnvelopeError as error:
             return Unsigned("forged", str(error))
-        if envelope is None:
+        vouched, refused = self._keyless(storage, where, text, role)
+        if envelope is None and not vouched and not refused:
             if self.policy.unsigned == "refuse":
                 return Unsigned("unsigned", "it has no signature, and the policy refuses what is not signed")
         else:
-            names = self.policy.signers(envelope, role)
-            hints = [each.key_id for each in envelope.signatures]
+            names = vouched | (set() if envelope is None else self.policy.signers(envelope, role))
+            hints = [] if envelope is None else [each.key_id for each in envelope.signatures]
             claimed = {key.public.key_id for key in self.policy.keys} & set(hints)
             if len(names) < needed and (self.policy.strangers == "refuse" or claimed):
-                signed = ", ".join(self.policy.known(hints)) or "nobody"
+                signed = ", ".join(self.policy.known(hints)) or "nobody with a key"
                 accepted = f"{len(names)} of the {needed} signatures that are needed to {role} are valid"
-                return Unsigned("forged", f"{accepted}; it claims to be signed by {signed}")
+                return Unsigned("forged", "; ".join([accepted, f"it claims to be signed by {signed}", *refused]))
         return self._against_log(where, text)
+
+    def _keyless(self, storage: Reads, where: str, text: str, role: Role) -> tuple[set[str], list[str]]:
+        """Return the identities that may do `role` and have signed this text, and why other signatures do not count."""
+        vouched, refused = set(), []
+        for each in self.policy.identities:
+            address = keyless_address(where, text, each.name)
+            data = storage.read_bytes(address) if role in each.may else None
+            if data is None:
+                continue
+            try:
+                problem = each.identity.problem(text.encode(), data.decode(errors="replace"), address)
+            except ModuleNotFoundError as error:
+                problem = f"{address} cannot be checked: {error}; install PyPI's sigstore"
+            if problem is None:
+                vouched.add(each.name)
+            else:
+                refused.append(problem)
+        return vouched, refused
 
     def _needs(self, manifest: Manifest) -> tuple[Role, int]:
         if manifest.spec.stage != WAIVER_STAGE:

@@ -3,9 +3,11 @@
     keys:
       ada: {public: MCowBQYDK2VwAyEA..., may: [make, judge, waive, publish]}
       trainers: {public: ..., may: [make]}
+    identities:             # Sigstore's keyless signatures (`lineage.signing.keyless`)
+      eve: {name: eve@x.org, issuer: "https://github.com/login/oauth", may: [waive]}
     unsigned: refuse        # or allow
     oldest_schema: 2        # manifests of an older format are refused
-    waive_all: 2            # keys that must sign a waiver whose pattern begins with a wildcard
+    waive_all: 2            # keys and identities that must sign a waiver whose pattern begins with a wildcard
     log: gs://other-bucket/log
 
 `make`: manifests of artifacts. `judge`: verdicts. `waive`: waivers. `publish`: exports and tree heads of the log.
@@ -23,8 +25,10 @@ from typing import Any, Literal, get_args
 
 import yaml
 
+from lineage.names import check_part
 from lineage.project import lab_folder
 from lineage.signing.envelope import Envelope
+from lineage.signing.keyless import Identity
 from lineage.signing.keys import LOCAL_KEY, SIGNING_KEY, LocalKey, PublicKey, key_folder
 
 POLICY_FILE = "lab.yaml"
@@ -51,6 +55,20 @@ class NamedKey:
 
 
 @dataclass(frozen=True)
+class NamedIdentity:
+    """Somebody for whom an identity provider vouches, and what that person or workflow may do. `name` is the policy's own."""
+
+    name: str
+    identity: Identity
+    may: frozenset[Role]
+
+    def __post_init__(self) -> None:
+        check_part(self.name, "the name of an identity")
+        if unknown := sorted(self.may - set(ROLES)):
+            raise ValueError(f"identity {self.name} may {unknown[0]!r}; allowed: {', '.join(ROLES)}")
+
+
+@dataclass(frozen=True)
 class Policy:
     """Whose signatures count. `source` says where the policy came from; the gate prints it."""
 
@@ -63,6 +81,7 @@ class Policy:
     oldest_schema: int = 1
     waive_all: int = 2
     log: str | None = None
+    identities: tuple[NamedIdentity, ...] = ()
 
     def __post_init__(self) -> None:
         for name, value in (("unsigned", self.unsigned), ("strangers", self.strangers)):
@@ -74,11 +93,15 @@ class Policy:
         ids = [key.public.key_id for key in self.keys]
         if len(set(ids)) < len(ids):
             raise ValueError(f"{self.source}: two names have the same key; each key has one name")
+        if len({each.identity for each in self.identities}) < len(self.identities):
+            raise ValueError(f"{self.source}: two names are of the same identity; each identity has one name")
+        if both := sorted({key.name for key in self.keys} & {each.name for each in self.identities}):
+            raise ValueError(f"{self.source}: {both[0]} is a key and an identity; each has a name of its own")
         if self.log is not None and not (isinstance(self.log, str) and self.log):
             raise ValueError(f"{self.source}: log is {self.log!r}; give a folder or a URL outside every store")
 
     def __str__(self) -> str:
-        keys = ", ".join(f"{key.name} ({'/'.join(sorted(key.may))})" for key in self.keys) or "none"
+        keys = ", ".join(f"{key.name} ({'/'.join(sorted(key.may))})" for key in (*self.keys, *self.identities)) or "none"
         log = self.log or "none"
         return f"policy {self.source}: keys {keys}; unsigned: {self.unsigned}; oldest schema {self.oldest_schema}; log {log}"
 
@@ -107,15 +130,18 @@ def _record(path: Path) -> dict[str, Any]:
 
 
 def _policy(record: dict[str, Any], path: Path) -> Policy:
-    allowed = {"keys", "unsigned", "oldest_schema", "waive_all", "log", CLUSTERS}
+    allowed = {"keys", "identities", "unsigned", "oldest_schema", "waive_all", "log", CLUSTERS}
     if unknown := sorted(set(map(str, record)) - allowed):
         raise ValueError(f"{path} has the field {unknown[0]!r}; allowed: {', '.join(sorted(allowed))}")
-    stated = record.get("keys") or {}
+    stated, vouched = record.get("keys") or {}, record.get("identities") or {}
     if not isinstance(stated, dict):
         raise ValueError(f"{path}: keys is {stated!r}; it must map names to a public key and what it may do")
+    if not isinstance(vouched, dict):
+        raise ValueError(f"{path}: identities is {vouched!r}; it must map names to a name, an issuer and what it may do")
     keys = tuple(_named_key(str(name), value, str(path)) for name, value in stated.items())
-    rest = {name: record[name] for name in allowed - {"keys", CLUSTERS} if name in record}
-    return Policy(str(path), keys, **rest)
+    identities = tuple(_named_identity(str(name), value, str(path)) for name, value in vouched.items())
+    rest = {name: record[name] for name in allowed - {"keys", "identities", CLUSTERS} if name in record}
+    return Policy(str(path), keys, identities=identities, **rest)
 
 
 def policy_from(environment: Mapping[str, str] = os.environ) -> Policy:
@@ -147,3 +173,18 @@ def _named_key(name: str, value: Any, where: str) -> NamedKey:
         return NamedKey(name, PublicKey.from_text(str(value["public"])), frozenset(value["may"]))
     except (ValueError, TypeError) as error:
         raise ValueError(f"{where}: key {name}: {error}") from error
+
+
+def _named_identity(name: str, value: Any, where: str) -> NamedIdentity:
+    fields = {"name", "issuer", "may"}
+    if not isinstance(value, dict) or set(value) - {"staging"} != fields or not isinstance(value["may"], list):
+        raise ValueError(f"{where}: identity {name} is {value!r}; it must have `name`, `issuer` and a list `may`")
+    who, issuer, is_staging = value["name"], value["issuer"], value.get("staging", False)
+    if not (isinstance(who, str) and who and isinstance(issuer, str) and issuer.startswith("https://")):
+        raise ValueError(f"{where}: identity {name} is {value!r}; name is an address or a URL, issuer a URL (https://...)")
+    if type(is_staging) is not bool:
+        raise ValueError(f"{where}: identity {name} has staging {is_staging!r}; true or false is allowed")
+    try:
+        return NamedIdentity(name, Identity(who, issuer, is_staging), frozenset(value["may"]))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{where}: identity {name}: {error}") from error

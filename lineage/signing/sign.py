@@ -2,7 +2,8 @@
 
 A signature of the file `<folder>/<name>` with some text is `<folder>/signatures/<sha256 of the text>.json`. It is written
 before the file, so no file that must be signed appears without one; a killed writer leaves an envelope that belongs to nothing.
-Names go by content, so of two writers of one file each has an envelope of its own.
+Names go by content, so of two writers of one file each has an envelope of its own. A keyless signature over the same text is
+`<folder>/signatures/<sha256 of the text>.<name>.sigstore.json`, where the policy calls that identity so.
 """
 
 import os
@@ -10,6 +11,7 @@ from collections.abc import Mapping
 
 from lineage.artifact.manifest import MANIFEST_NAME, Manifest
 from lineage.signing.envelope import Envelope, EnvelopeError, read_envelope
+from lineage.signing.keyless import SUFFIX
 from lineage.signing.keys import Signer, signer_from
 from lineage.signing.statement import digest_of, manifest_statement, read_statement, record_statement, text_sha256
 from lineage.storage.files import Reads
@@ -23,6 +25,11 @@ def envelope_address(where: str, text: str) -> str:
     """Return the address of the envelope for a file at `where` that has this text."""
     folder, _, _ = where.rpartition("/")
     return f"{folder}/{SIGNATURES}/{text_sha256(text)}.json"
+
+
+def keyless_address(where: str, text: str, name: str) -> str:
+    """Return the address of a keyless signature, of the identity that the policy calls `name`, over a file with this text."""
+    return envelope_address(where, text).removesuffix(".json") + f".{name}{SUFFIX}"
 
 
 def sign_manifest(
@@ -69,11 +76,12 @@ def countersign(storage: Storage, where: str, text: str, signer: Signer) -> Enve
 
 
 def carry_envelope(origin: Storage, into: Storage, where: str, text: str) -> None:
-    """Copy the envelope of a file, if it has one, to another root that is about to get the file."""
-    address = envelope_address(where, text)
-    data = origin.read_bytes(address)
-    if data is not None:
-        into.create(address, data.decode(errors="replace"))
+    """Copy every signature of a file with this text to another root that is about to get the file."""
+    folder, _, start = envelope_address(where, text).removesuffix(".json").rpartition("/")
+    for name in origin.records(folder):
+        data = origin.read_bytes(f"{folder}/{name}") if name.startswith(f"{start}.") else None
+        if data is not None:
+            into.create(f"{folder}/{name}", data.decode(errors="replace"))
 
 
 def find_envelope(storage: Reads, where: str, text: str) -> Envelope | None:

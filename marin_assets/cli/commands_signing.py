@@ -19,10 +19,17 @@ def key(
 
 def sign(
     artifact: Annotated[str, typer.Argument(help=ARTIFACT)],
+    keyless: Annotated[str | None, typer.Option(help="A Sigstore bundle over the manifest, in place of a key.")] = None,
+    identity: Annotated[str | None, typer.Option(help="The name of its signer in lab.yaml.")] = None,
     as_json: Annotated[bool, AS_JSON] = False,
     root: Annotated[str | None, ROOT] = None,
 ) -> None:
     """Sign an artifact that has no signature, or add yours (a waiver for everything needs two); its files are read first."""
+    if (keyless is None) != (identity is None):
+        raise typer.BadParameter("give --keyless and --identity together")
+    if keyless is not None and identity is not None:
+        signing.add_keyless(artifact, root, keyless, identity, as_json=as_json, console=Console())
+        return
     signing.sign(artifact, root, as_json=as_json, console=Console())
 
 

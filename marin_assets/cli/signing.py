@@ -20,7 +20,7 @@ from lineage.signing.keyless import Identity
 from lineage.signing.keys import PublicKey, Signer, signer_from
 from lineage.signing.log import LogView, append, log_of
 from lineage.signing.policy import Policy, policy_from
-from lineage.signing.sign import countersign, find_envelope, sign_manifest
+from lineage.signing.sign import countersign, find_envelope, keyless_address, sign_manifest
 from lineage.storage.digests import file_sha256
 from lineage.trust.gate import inspect
 from marin_assets.cli.console import print_json
@@ -60,6 +60,27 @@ def sign(text: str, root: str | None, *, as_json: bool = False, console: Console
         print_json({"artifact": artifact.name, "signed_by": signer.public.key_id})
     else:
         console.print(escape(f"{artifact.name} is signed by {signer.public.key_id}"), soft_wrap=True)
+
+
+def add_keyless(text: str, root: str | None, bundle: str, name: str, *, as_json: bool = False, console: Console) -> None:
+    """Put a keyless signature over an artifact's manifest beside it, if the identity that the policy calls so has made it.
+
+    Raises: ValueError for a name that the policy lacks, or a bundle that is no signature of that identity.
+    """
+    artifact, policy = locate(stores_of(root), text), policy_from(os.environ)
+    storage, where = artifact.store.storage, f"{artifact.spec.address}/{MANIFEST_NAME}"
+    named = next((each for each in policy.identities if each.name == name), None)
+    if named is None:
+        known = ", ".join(each.name for each in policy.identities) or "none"
+        raise ValueError(f"policy {policy.source} has no identity {name!r}; it has: {known}")
+    signature, manifest_text = Path(bundle).read_text(encoding="utf-8"), storage.read_text(where) or ""
+    if problem := named.identity.problem(manifest_text.encode(), signature, bundle):
+        raise ValueError(problem)
+    storage.replace(keyless_address(where, manifest_text, name), signature.encode())
+    if as_json:
+        print_json({"artifact": artifact.name, "signed_by": named.identity.name})
+    else:
+        console.print(escape(f"{artifact.name} is signed by {name} ({named.identity.name})"), soft_wrap=True)
 
 
 def append_logs(root: str | None, *, as_json: bool = False, console: Console) -> None:
@@ -181,7 +202,8 @@ def print_attested(folder: str, keys: list[str], identities: list[str], *, as_js
     named = [PublicKey.from_pem(Path(path).read_text()) for path in keys]
     policy = policy_from(os.environ)
     publishers = named or [key.public for key in policy.keys if "publish" in key.may]
-    attested = verify_attested(Path(folder), publishers, list(map(_identity, identities)))
+    vouched = list(map(_identity, identities)) or [each.identity for each in policy.identities if "publish" in each.may]
+    attested = verify_attested(Path(folder), publishers, [] if named and not identities else vouched)
     if as_json:
         print(json.dumps({"holds": attested.holds, **asdict(attested)}, indent=1, ensure_ascii=False))
         return attested.holds

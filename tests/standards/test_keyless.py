@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from lineage.signing.judge import Judge
 from lineage.signing.keyless import MAX_BYTES, Identity
+from lineage.signing.keys import LocalKey
+from lineage.signing.policy import NamedIdentity, NamedKey, Policy, Role
+from lineage.signing.sign import carry_envelope, keyless_address, sign_record
+from lineage.storage.root import Storage
 
 pytest.importorskip("sigstore", reason="needs PyPI's sigstore")
 RECORDED = Path(__file__).with_name("recorded")
@@ -78,3 +83,55 @@ def test_an_edited_bundle_is_refused(what: str) -> None:
 @pytest.mark.parametrize("text", ["", "{}", "[]", "x", "[" * 100_000, "\ud800", BUNDLE[:-30], " " * (MAX_BYTES + 1)])
 def test_what_is_no_bundle_is_named(text: str) -> None:
     assert str(SIGNER.problem(SIGNED, text, "the bundle")).startswith("the bundle ")
+
+
+TEXT, WHERE = SIGNED.decode(), "waivers/quarantined-1/_/0/manifest.json"
+
+
+def judged(store: Storage, text: str = TEXT, role: Role = "waive", needed: int = 1, **changes: object) -> str:
+    """What a policy says that trusts the recorded signer to waive, and refuses what is not signed."""
+    named = NamedIdentity("william", replace(SIGNER, **changes), frozenset({"waive"}))  # type: ignore[arg-type]
+    problem = Judge(Policy("test", unsigned="refuse", identities=(named,))).file(store, WHERE, text, role, needed)
+    return "" if problem is None else f"{problem.kind}: {problem.detail}"
+
+
+@pytest.fixture
+def signed(tmp_path: Path) -> Storage:
+    storage = Storage(str(tmp_path))
+    storage.create(keyless_address(WHERE, TEXT, "william"), BUNDLE)
+    return storage
+
+
+def test_a_policy_accepts_a_keyless_signature_for_what_it_allows(signed: Storage) -> None:
+    assert judged(signed) == ""
+
+
+def test_a_policy_refuses_every_other_use_of_it(signed: Storage) -> None:
+    """Another role, another text, another name, half of a quorum, another file's bundle, an edited bundle."""
+    assert judged(signed, role="judge").startswith("unsigned")
+    assert judged(signed, text=TEXT + " ").startswith("unsigned")
+    assert "forged: 0 of the 1 signatures" in judged(signed, name="eve@yossarian.net")
+    assert "forged: 0 of the 1" in judged(signed, issuer="https://accounts.google.com")
+    assert "forged: 1 of the 2" in judged(signed, needed=2)
+    signed.create(keyless_address(WHERE, "another text", "william"), BUNDLE)
+    assert "forged" in judged(signed, text="another text")
+    signed.replace(keyless_address(WHERE, TEXT, "william"), BUNDLE.replace("MEUC", "MEUD", 1).encode())
+    assert "forged" in judged(signed)
+    signed.replace(keyless_address(WHERE, TEXT, "william"), b"\xff{")
+    assert "forged" in judged(signed)
+
+
+def test_a_key_and_an_identity_are_two_signers(signed: Storage) -> None:
+    ada = LocalKey.make()
+    sign_record(signed, WHERE, TEXT, "waive", ada)
+    named = NamedIdentity("william", SIGNER, frozenset({"waive"}))
+    policy = Policy("test", (NamedKey("ada", ada.public, frozenset({"waive"})),), "refuse", identities=(named,))
+    assert Judge(policy).file(signed, WHERE, TEXT, "waive", needed=2) is None
+    alone = Judge(replace(policy, identities=())).file(signed, WHERE, TEXT, "waive", needed=2)
+    assert alone is not None and "1 of the 2" in alone.detail
+
+
+def test_a_copy_of_a_file_takes_its_keyless_signature_along(signed: Storage, tmp_path: Path) -> None:
+    into = Storage(str(tmp_path / "other"))
+    carry_envelope(signed, into, WHERE, TEXT)
+    assert judged(into) == ""

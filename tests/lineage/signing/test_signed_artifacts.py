@@ -2,6 +2,8 @@
 
 import datetime
 import json
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,11 +16,12 @@ from lineage.build.plan import Node, build
 from lineage.build.waiver_stage import waive
 from lineage.signing.envelope import EnvelopeError, read_envelope
 from lineage.signing.judge import Judge
+from lineage.signing.keyless import Identity
 from lineage.signing.keys import KEY_FOLDER, LocalKey, local_key
 from lineage.signing.log import ENTRIES, HEADS, LogError, LogView, append, head_name, read_log, verdict_records
 from lineage.signing.merkle import includes, inclusion_proof
-from lineage.signing.policy import Policy, default_policy, policy_from, read_policy
-from lineage.signing.sign import countersign, envelope_address, sign_record
+from lineage.signing.policy import NamedIdentity, Policy, default_policy, policy_from, read_policy
+from lineage.signing.sign import countersign, envelope_address, keyless_address, sign_record
 from lineage.signing.statement import digest_of, read_statement, text_sha256
 from lineage.storage.root import Storage
 from lineage.trust.gate import GateError, check_launch, inspect
@@ -201,6 +204,35 @@ def test_lost_verdicts_are_named(store: Store, ada: LocalKey, tmp_path: Path) ->
     assert view.lost_verdicts(present | {last: "another"}) == [last]
 
 
+VOUCHED = "{name: a@x.org, issuer: 'https://x.org', may: [waive]}"
+
+
+def test_identities_of_a_policy_file(tmp_path: Path) -> None:
+    path = tmp_path / "lab.yaml"
+    path.write_text(f"identities: {{ada: {VOUCHED}}}\n")
+    policy = read_policy(path)
+    assert policy.identities == (NamedIdentity("ada", Identity("a@x.org", "https://x.org"), frozenset({"waive"})),)
+    assert "keys ada (waive)" in str(policy)
+
+
+def test_a_keyless_signature_that_cannot_be_checked_here_does_not_count(
+    store: Store, ada: LocalKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without PyPI's sigstore. A signature by a key counts as before; where there is none, the refusal says what to install."""
+    monkeypatch.setitem(sys.modules, "sigstore", None)
+    words = made(store, "words")
+    where = f"{words.spec.address}/{MANIFEST_NAME}"
+    text = store.storage.read_text(where) or ""
+    store.storage.create(keyless_address(where, text, "bob"), "{}")
+    bob = NamedIdentity("bob", Identity("b@x.org", "https://x.org"), frozenset({"make"}))
+    both = Policy("test", (named("ada", ada, "make"),), "refuse", identities=(bob,))
+    assert Judge(both).manifest(store.storage, words.manifest, text) is None
+    refused = Judge(replace(both, keys=())).manifest(store.storage, words.manifest, text)
+    assert refused is not None and refused.kind == "forged" and "install PyPI's sigstore" in refused.detail
+    other = replace(both, keys=(), identities=(replace(bob, may=frozenset({"judge"})),))
+    assert "install" not in str(Judge(other).manifest(store.storage, words.manifest, text)), "it is not asked"
+
+
 def test_a_policy_file_is_read_strictly(tmp_path: Path) -> None:
     path = tmp_path / "lab.yaml"
     path.write_text(f"keys:\n  eve: {{public: {EVE.public.text}, may: [make]}}\nunsigned: refuse\n")
@@ -213,6 +245,14 @@ def test_a_policy_file_is_read_strictly(tmp_path: Path) -> None:
         (f"keys: {{eve: {{public: {EVE.public.text}, may: [rule]}}}}", "allowed: make, judge, waive, publish"),
         (f"keys: {{a: {{public: {EVE.public.text}, may: []}}, b: {{public: {EVE.public.text}, may: []}}}}", "same key"),
         ("waive_all: true", "whole number"),
+        ("identities: [ada]", "must map names to a name"),
+        ("identities: {ada: {name: a@x.org, may: [waive]}}", "must have `name`, `issuer` and a list `may`"),
+        ("identities: {ada: {name: a@x.org, issuer: x.org, may: [waive]}}", "issuer a URL"),
+        ("identities: {ada: {name: a@x.org, issuer: 'https://x.org', may: [rule]}}", "allowed: make, judge, waive, publish"),
+        ("identities: {ada: {name: a@x.org, issuer: 'https://x.org', may: [], staging: 1}}", "true or false"),
+        ("identities: {a/b: {name: a@x.org, issuer: 'https://x.org', may: []}}", "'/' is not allowed"),
+        (f"identities: {{a: {VOUCHED}, b: {VOUCHED}}}", "same identity"),
+        (f"keys: {{a: {{public: {EVE.public.text}, may: []}}}}\nidentities: {{a: {VOUCHED}}}", "a key and an identity"),
         ("[]", "must be a mapping"),
     ):
         path.write_text(text)
