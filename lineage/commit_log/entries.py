@@ -3,17 +3,19 @@
     .lineage/log/<sha256 of the manifest's text>.json      {"address": ..., "keys": [...]}
 
 An entry without its manifest is harmless: a reader that finds no manifest drops the candidate. A manifest without its entry
-would be missed, so the entry comes first.
+would be missed, so the entry comes first. A deletion has an entry too, with a random name, which is written before the manifest
+is deleted: what answers about everything that is there (`lineage.commit_log.news`) then reads that address again.
 """
 
 import hashlib
 import json
 import re
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lineage.artifact.manifest import Manifest
-from lineage.commit_log.keys import keys_of
+from lineage.commit_log.keys import CHANGED, keys_of
 from lineage.names import check_relative
 from lineage.storage.digests import canonical_json
 from lineage.storage.root import Storage
@@ -42,11 +44,29 @@ class Entry:
     keys: tuple[int, ...]
 
 
-def announce(storage: Storage, manifest: Manifest, text: str) -> str:
-    """Write the entry of a manifest that is about to be written with this text. Returns the entry's address."""
+def announce(storage: Storage, manifest: Manifest, text: str, *, replaces: bool = False) -> str:
+    """Write the entry of a manifest that is about to be written with this text. Returns the entry's address.
+
+    `replaces`: whether it may take the place of another manifest at its address.
+    """
     where = f"{FOLDER}/{hashlib.sha256(text.encode()).hexdigest()}.json"
-    storage.create(where, canonical_json({"address": manifest.spec.address, "keys": keys_of(manifest)}))
+    keys = keys_of(manifest)
+    storage.create(where, _text(manifest.spec.address, sorted({*keys, CHANGED}) if replaces else keys))
     return where
+
+
+def announce_deletion(storage: Storage, address: str) -> None:
+    """Write that the manifest at an address is about to be deleted."""
+    storage.create(f"{FOLDER}/{secrets.token_hex(32)}.json", _text(address, [CHANGED]))
+
+
+def announce_return(storage: Storage, manifest: Manifest) -> None:
+    """Write that a manifest which was deleted is about to be put back, as it was."""
+    storage.create(f"{FOLDER}/{secrets.token_hex(32)}.json", _text(manifest.spec.address, keys_of(manifest)))
+
+
+def _text(address: str, keys: Sequence[int]) -> str:
+    return canonical_json({"address": address, "keys": keys})
 
 
 def entry_names(storage: Storage) -> list[str]:

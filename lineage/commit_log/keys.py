@@ -15,6 +15,10 @@ type Bytes = tuple[str, str]
 """Name (`datakit/raw[kjv]`) and data version: every artifact of these is equal."""
 
 
+CHANGED = xxhash.xxh3_64_intdigest("changed")
+"""Key of every address whose manifest was deleted or replaced: what is remembered of it has to be read again."""
+
+
 def data_key(data: Bytes) -> int:
     """Return the key of everything that has these bytes, and of everything that was made from them."""
     return xxhash.xxh3_64_intdigest("\n".join(("data", *data)))

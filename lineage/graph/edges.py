@@ -13,7 +13,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import batched
 from multiprocessing import get_context
@@ -65,15 +65,18 @@ EDGES_SCHEMA = {
     "parent_name": pl.String,
 }
 """`child` and `parent` are addresses; (child, input) is the key."""
-SCHEMAS = {"artifacts": ARTIFACTS_SCHEMA, "edges": EDGES_SCHEMA}
+SEEN_SCHEMA = {"what": pl.String, "name": pl.String}
+"""How far the commit log was read when the tables were saved (`lineage.graph.by_log`). A listing leaves it as it is."""
+SCHEMAS = {"artifacts": ARTIFACTS_SCHEMA, "edges": EDGES_SCHEMA, "seen": SEEN_SCHEMA}
 
 
 @dataclass(frozen=True)
 class LineageTables:
-    """`artifacts` (ARTIFACTS_SCHEMA) and `edges` (EDGES_SCHEMA), both sorted by key."""
+    """`artifacts` (ARTIFACTS_SCHEMA) and `edges` (EDGES_SCHEMA), both sorted by key; `seen` (SEEN_SCHEMA)."""
 
     artifacts: pl.DataFrame
     edges: pl.DataFrame
+    seen: pl.DataFrame = field(default_factory=partial(pl.DataFrame, schema=SEEN_SCHEMA))
 
 
 def lineage_tables(store: Store, *, save: bool = True) -> LineageTables:
@@ -91,11 +94,11 @@ def lineage_tables(store: Store, *, save: bool = True) -> LineageTables:
     if kept is not None and not fresh and not gone:
         return kept
     made = read_manifests(store, {address: current[address] for address in fresh})
-    tables = made if kept is None else _merge(kept, made, gone | set(fresh))
+    tables = made if kept is None else merged(kept, made, gone | set(fresh))
     if fresh or gone:
         log.info("lineage tables of %s: read %d manifests, %d are gone", store.root, made.artifacts.height, len(gone))
     if save and (stamps or kept is not None):  # nothing is written to an empty root
-        _save_if_allowed(store, tables)
+        save_if_allowed(store, tables)
     return tables
 
 
@@ -113,7 +116,7 @@ def read_tables(store: Store) -> LineageTables | None:
 
 def save_tables(store: Store, tables: LineageTables) -> None:
     """Write the file of both tables."""
-    store.storage.replace(TABLES_FILE, packed({"artifacts": tables.artifacts, "edges": tables.edges}))
+    store.storage.replace(TABLES_FILE, packed({name: getattr(tables, name) for name in SCHEMAS}))
 
 
 def rebuild_tables(store: Store) -> LineageTables:
@@ -202,19 +205,22 @@ def _input_name(key: tuple[str, ...], partition: str | None) -> str:
     return "/".join(key) + (f"[{partition}]" if partition else "")
 
 
-def _merge(kept: LineageTables, made: LineageTables, replaced: set[str]) -> LineageTables:
+def merged(kept: LineageTables, made: LineageTables, replaced: set[str]) -> LineageTables:
+    """Return the kept tables with other rows for the replaced addresses, or none."""
     out = pl.Series(sorted(replaced), dtype=pl.String).implode()
-    return _sorted(
+    tables = _sorted(
         pl.concat([kept.artifacts.filter(~pl.col("address").is_in(out)), made.artifacts]),
         pl.concat([kept.edges.filter(~pl.col("child").is_in(out)), made.edges]),
     )
+    return replace(tables, seen=kept.seen)
 
 
 def _sorted(artifacts: pl.DataFrame, edges: pl.DataFrame) -> LineageTables:
     return LineageTables(artifacts.sort("address"), edges.sort("child", "input"))
 
 
-def _save_if_allowed(store: Store, tables: LineageTables) -> None:
+def save_if_allowed(store: Store, tables: LineageTables) -> None:
+    """Save the tables; where this process may not write, a warning says so."""
     try:
         save_tables(store, tables)
     except OSError as error:

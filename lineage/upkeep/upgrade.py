@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from lineage.artifact.manifest import MANIFEST_NAME, sound_manifest
 from lineage.artifact.store import Artifact, Store
-from lineage.commit_log.entries import announce
+from lineage.commit_log.entries import announce, announce_deletion
 from lineage.signing.judge import Judge
 from lineage.signing.policy import policy_from
 from lineage.signing.sign import sign_manifest
@@ -46,6 +46,7 @@ def apply_upgrade(store: Store, plan: Plan) -> Iterator[Change]:
     for rewrite in reversed(plan.rewrites):
         if rewrite.moves:
             _keep(store, f"{rewrite.source}/{MANIFEST_NAME}", rewrite.before)
+            announce_deletion(store.storage, rewrite.source)
             store.storage.delete(f"{rewrite.source}/{MANIFEST_NAME}")
             store.storage.delete(rewrite.source)
     for address in plan.leftovers:
@@ -89,7 +90,7 @@ def _sign(store: Store, rewrite: Rewrite) -> None:
     """Write the signature and the commit log's entry of a manifest that is about to be written."""
     manifest = sound_manifest(rewrite.after, rewrite.target, rewrite.target)
     sign_manifest(store.storage, manifest, rewrite.after)
-    announce(store.storage, manifest, rewrite.after)
+    announce(store.storage, manifest, rewrite.after, replaces=not rewrite.moves)
 
 
 def _keep(store: Store, where: str, text: str) -> None:

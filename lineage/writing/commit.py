@@ -67,7 +67,7 @@ def commit(
     manifest = _with_checksums(store, manifest, data_address)
     text = to_json(manifest)
     envelope = sign_manifest(store.storage, manifest, text, strong)
-    entry = announce(store.storage, manifest, text) if store.logged else None
+    entry = announce(store.storage, manifest, text, replaces=replacing is not None) if store.logged else None
     won = _create(store, manifest, text, replacing)
     shutil.rmtree(spent)
     if won:

@@ -15,7 +15,8 @@ from lineage.artifact.locate import locate
 from lineage.artifact.manifest import MANIFEST_NAME
 from lineage.artifact.store import Artifact, Store
 from lineage.config import to_jsonable
-from lineage.graph.edges import LineageTables, lineage_tables, read_manifests
+from lineage.graph.by_log import present_tables
+from lineage.graph.edges import LineageTables, read_manifests
 from lineage.names import check_relative
 from lineage.trust.gate import inspect
 from marin_assets.cli.console import print_json, print_table
@@ -119,13 +120,13 @@ def artifact_rows(stores: Sequence[Store], prefix: str) -> list[dict[str, Any]]:
 def _below(store: Store, prefix: str) -> LineageTables:
     """Return the tables of all artifacts whose names may start with a prefix.
 
-    A prefix with a folder of the key is answered by a listing of that folder. Any other one takes a listing of the whole root:
-    the commit log does not know what was deleted.
+    A prefix with a folder of the key is answered by a listing of that folder. Any other one is answered by the commit log of a
+    bucket, or by a listing of a local root.
     """
     key, bracket, _ = prefix.partition("[")
     folder = key if bracket else key.rpartition("/")[0]
     if not folder:
-        return lineage_tables(store)
+        return present_tables(store)
     places = store.storage.find(check_relative(folder, "the folder of a prefix"), MANIFEST_NAME)
     return read_manifests(store, {place.rpartition("/")[0]: "" for place in places})
 

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from lineage.artifact.store import Store
-from lineage.graph.edges import lineage_tables
+from lineage.graph.by_log import present_tables
 from marin_assets.cli.console import print_json, print_table
 from marin_assets.cli.listing import age, duration, size
 from marin_assets.cli.options import AS_JSON, ROOT
@@ -65,7 +65,7 @@ def holdings(stores: Sequence[Store]) -> list[dict[str, Any]]:
     for store in stores:
         parts = pl.col("name").str.replace(r"\[.*$", "").str.split("/").list.head(2).list.join("/").alias("what")
         grouped = (
-            lineage_tables(store)
+            present_tables(store)
             .artifacts.group_by(parts)
             .agg(
                 pl.len().alias("artifacts"),

@@ -18,10 +18,11 @@ import polars as pl
 
 from lineage.artifact.manifest import MANIFEST_NAME, Manifest, from_json
 from lineage.artifact.store import Store
+from lineage.commit_log.news import Cursor
 from lineage.storage.digests import identity_digest
 from lineage.strangers import json_object
 from operations.ledger.manifests import rows_of
-from operations.ledger.news import Cursor, read_news
+from operations.ledger.news import after_look, is_fresh, look_at_bucket, read_news
 from operations.ledger.schema import FROM_MANIFESTS, KEYS, VERSION
 from operations.ledger.stamps import NEVER, Seen, look, look_at
 
@@ -56,15 +57,17 @@ def update_tables(store: Store) -> tuple[Tables, dict[str, str]]:
 
 def _look(store: Store, seen: Seen, cursor: Cursor) -> tuple[Seen, Cursor]:
     """Return what exists now: by the commit log if folders were looked at lately, else by a look at every folder."""
+    if not store.storage.is_local:
+        return look_at_bucket(store, seen, cursor)
     news = read_news(store, cursor)
     if news is None:
         return look(store, seen), Cursor()
     named, ahead = news[0] | cursor.waiting, news[1]
-    if cursor.is_fresh():
+    if is_fresh(cursor):
         now, missing = look_at(store.root, seen, named)
         return now, replace(ahead, waiting=missing)
     now = look(store, seen)
-    return now, ahead.after_look(named, now.manifests)
+    return now, after_look(ahead, named, now.manifests)
 
 
 def _merged(name: str, table: pl.DataFrame, made: pl.DataFrame, gone: set[str]) -> pl.DataFrame:

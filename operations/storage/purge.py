@@ -13,6 +13,7 @@ from lineage.artifact.manifest import MANIFEST_NAME, Manifest, from_json
 from lineage.artifact.spec import partition_address
 from lineage.artifact.store import Artifact, Store
 from lineage.artifact.trash import in_trash
+from lineage.commit_log.entries import announce_deletion, announce_return
 from lineage.jobs.claims import MARKS
 from lineage.signing.sign import envelope_address
 from operations.storage.needs import Bytes, learned_from, needs, rollouts_in
@@ -116,6 +117,7 @@ def _trash(store: Store, digest: str, each: Goes) -> None:
     if text is not None:
         store.storage.create(_mark(each.address, from_json(text, each.address).data_folder, digest), "{}")
         store.storage.create(f"{TRASH}/{digest}/{each.address}/{TRASHED}", text)
+        announce_deletion(store.storage, each.address)
         store.storage.delete(f"{each.address}/{MANIFEST_NAME}")
 
 
@@ -150,6 +152,7 @@ def restore(store: Store, digest: str, address: str) -> list[str]:
         _check_data(store, current, manifest)
     restored = []
     for current, manifest in reversed(wanted.items()):
+        announce_return(store.storage, manifest)
         if store.storage.create(f"{current}/{MANIFEST_NAME}", texts[current]):
             store.storage.delete(f"{TRASH}/{digest}/{current}/{TRASHED}")
             store.storage.delete(_mark(current, manifest.data_folder, digest))

@@ -3,9 +3,12 @@
 import json
 import random
 import shutil
+import time
+import uuid
 from pathlib import Path
 
 import pytest
+from gcs_server import GcsServer
 from random_lineage import write
 from storage_worlds import WHEN, planned
 
@@ -13,7 +16,11 @@ from lineage.artifact.manifest import MANIFEST_NAME
 from lineage.artifact.store import Artifact, Store
 from lineage.commit_log.compact import fold, merge
 from lineage.commit_log.entries import FOLDER as ENTRIES
+from lineage.commit_log.entries import announce_deletion
+from lineage.graph.by_log import present_tables
 from lineage.graph.scan import open_log, rebuild_log
+from lineage.storage.files import Listed
+from lineage.storage.gs import BucketFiles
 from operations.ledger.tables import CURSOR, update_tables
 from operations.storage.purge import purge, restore, trashed
 
@@ -34,7 +41,31 @@ def logged(root: Path) -> Store:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_it_has_what_is_there_after_any_commits_purges_folds_and_rebuilds(tmp_path: Path, seed: int) -> None:
-    store, chance, plans = logged(tmp_path), random.Random(seed), list[str]()
+    follow(logged(tmp_path), random.Random(seed), 40)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_tables_of_a_bucket_have_what_is_there_and_its_root_is_not_listed(
+    gcs: GcsServer, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledger's tables and those of `marin list`. After the first look, only parts of the bucket may be listed."""
+    store = Store(gcs.bucket(uuid.uuid4().hex), scratch_folder=str(tmp_path / "scratch"))
+    write(store, 0, [])
+    assert set(present_tables(store).artifacts["address"]) == addresses(store)
+    listing = BucketFiles.listing
+    listed = list[str]()
+
+    def noted(files: BucketFiles, prefix: str, name: str | None) -> dict[str, Listed]:
+        listed.append(prefix)
+        return listing(files, prefix, name)
+
+    monkeypatch.setattr(BucketFiles, "listing", noted)
+    follow(store, random.Random(seed), 12, listed)
+
+
+def follow(store: Store, chance: random.Random, steps: int, listed: list[str] | None = None) -> None:
+    """Do what changes a store, at random, and hold the tables to what is there. `listed`: prefixes of listings, on a bucket."""
+    plans = list[str]()
 
     def commit() -> None:
         there = list(store.artifacts())
@@ -63,10 +94,44 @@ def test_it_has_what_is_there_after_any_commits_purges_folds_and_rebuilds(tmp_pa
         merge(store.storage)
 
     works = [commit, commit, commit, take, put_back, delete, compact, lambda: rebuild_log(store)]
-    for _ in range(40):
+    for _ in range(steps):
         for _ in range(chance.randrange(1, 4)):
             chance.choice(works)()
-        assert addresses(store) == {artifact.spec.address for artifact in store.artifacts()}
+        there = {artifact.spec.address: artifact.manifest.created for artifact in store.artifacts()}
+        if listed is not None:
+            listed.clear()
+        assert addresses(store) == there.keys()
+        if listed is not None:
+            assert dict(present_tables(store).artifacts.select("address", "created").iter_rows()) == there
+            assert "" not in listed
+
+
+def test_a_deletion_that_is_under_way_on_a_bucket_is_seen_when_it_ends(gcs: GcsServer, tmp_path: Path) -> None:
+    """The entry comes first, so a table that reads it then still finds the manifest, and asks again."""
+    store = Store(gcs.bucket(uuid.uuid4().hex), scratch_folder=str(tmp_path / "scratch"))
+    kept, gone = write(store, 0, []), write(store, 1, [])
+    both = {kept.spec.address, gone.spec.address}
+    assert set(present_tables(store).artifacts["address"]) == both == addresses(store)
+    announce_deletion(store.storage, gone.spec.address)
+    for _ in range(2):
+        assert set(present_tables(store).artifacts["address"]) == both == addresses(store)
+    store.storage.delete(f"{gone.spec.address}/{MANIFEST_NAME}")
+    for _ in range(2):
+        assert addresses(store) == {kept.spec.address} == set(present_tables(store).artifacts["address"])
+
+
+def test_what_was_deleted_by_hand_on_a_bucket_is_seen_a_day_later(
+    gcs: GcsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(gcs.bucket(uuid.uuid4().hex), scratch_folder=str(tmp_path / "scratch"))
+    kept, gone = write(store, 0, []), write(store, 1, [])
+    both = {kept.spec.address, gone.spec.address}
+    assert set(present_tables(store).artifacts["address"]) == both == addresses(store)
+    store.storage.delete(f"{gone.spec.address}/{MANIFEST_NAME}")
+    assert set(present_tables(store).artifacts["address"]) == both == addresses(store)
+    now = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: now() + 86_400 * 10**9)
+    assert addresses(store) == {kept.spec.address} == set(present_tables(store).artifacts["address"])
 
 
 def test_a_commit_that_was_under_way_is_seen_when_it_ends(tmp_path: Path) -> None:

@@ -1,0 +1,96 @@
+"""The lineage tables of a bucket as the commit log says what is new and what is gone: no query lists the root.
+
+    tables = present_tables(store)
+
+A listing of a bucket takes a request for each thousand files, data files included. The log takes two listings, and a read for
+each manifest that is new. The root is listed the first time and once a day, because the log does not know what somebody copied
+or deleted by hand, or what a rule of the bucket deleted. A local root is listed each time.
+"""
+
+import logging
+import time
+from dataclasses import replace
+
+import polars as pl
+
+from lineage.artifact.store import Store
+from lineage.commit_log.entries import DamagedLogError
+from lineage.commit_log.news import Cursor, News, read_entries_alone, read_news
+from lineage.graph.edges import SEEN_SCHEMA, LineageTables, lineage_tables, merged, read_manifests, read_tables, save_if_allowed
+from lineage.graph.scan import open_log
+
+log = logging.getLogger(__name__)
+
+LOOK_AGAIN_NS = 86_400 * 10**9
+"""After this long the whole root is listed again."""
+FEW = 64
+"""Fewer new manifests are read again by the next query: saving writes the whole tables."""
+SMALL = 4_096
+"""Tables with fewer artifacts are saved after any news."""
+
+
+def present_tables(store: Store) -> LineageTables:
+    """Return the tables of the manifests that are there: of a bucket by the commit log, of a local root by a listing.
+
+    Raises: ValueError naming a manifest that was edited, or a file of the commit log that cannot be read.
+    """
+    if store.storage.is_local:
+        return lineage_tables(store)
+    kept = read_tables(store)
+    cursor = None if kept is None else _cursor(kept.seen)
+    if kept is None or cursor is None or not 0 <= time.time_ns() - cursor.looked_ns < LOOK_AGAIN_NS:
+        return _by_listing(store)
+    try:
+        news = read_news(store.storage, cursor.files)
+    except FileNotFoundError:  # another process merges segments
+        return _by_listing(store)
+    return _updated(store, kept, cursor, news)
+
+
+def _by_listing(store: Store) -> LineageTables:
+    """Return the tables by a listing of the root, and save with them where the log was read to before it."""
+    try:
+        open_log(store)
+        news = read_entries_alone(store.storage)
+    except DamagedLogError as error:
+        log.warning("%s; until then every query lists the root", error)
+        return lineage_tables(store)
+    looked_ns = time.time_ns()
+    tables = lineage_tables(store, save=False)
+    if tables.artifacts.height:
+        tables = replace(tables, seen=_seen(news.at_first(set(tables.artifacts["address"]), looked_ns)))
+        save_if_allowed(store, tables)
+    return tables
+
+
+def _updated(store: Store, kept: LineageTables, cursor: Cursor, news: News) -> LineageTables:
+    asked = news.asked(set(kept.artifacts["address"]), cursor.waiting)
+    if not asked and news.files == cursor.files:
+        return kept
+    made = read_manifests(store, dict.fromkeys(sorted(asked), ""))
+    out = pl.Series(sorted(asked), dtype=pl.String).implode()
+    before = _rows(kept.artifacts.filter(pl.col("address").is_in(out)))
+    ahead = news.after(cursor, before, _rows(made.artifacts))
+    tables = replace(merged(kept, made, asked), seen=_seen(ahead))
+    if len(asked) >= FEW or tables.artifacts.height < SMALL:
+        save_if_allowed(store, tables)
+    return tables
+
+
+def _rows(artifacts: pl.DataFrame) -> dict[str, object]:
+    """Address -> all that the table says of a manifest, but for the stamp, which only a listing gives."""
+    return {row[0]: row for row in artifacts.drop("stamp").iter_rows()}
+
+
+def _seen(cursor: Cursor) -> pl.DataFrame:
+    rows = [("file", name) for name in sorted(cursor.files)] + [("waiting", address) for address in sorted(cursor.waiting)]
+    return pl.DataFrame([*rows, ("looked", str(cursor.looked_ns))], schema=SEEN_SCHEMA, orient="row")
+
+
+def _cursor(seen: pl.DataFrame) -> Cursor | None:
+    """Return the cursor that was saved; None if the tables were saved without one, or if somebody wrote another one."""
+    names = {what: frozenset(seen.filter(what=what)["name"]) for what in ("file", "waiting", "looked")}
+    looked = next(iter(names["looked"]), "")
+    if len(names["looked"]) != 1 or not looked.isascii() or not looked.isdigit():
+        return None
+    return Cursor(names["file"], names["waiting"], int(looked))
