@@ -190,7 +190,7 @@ class Store:
     def delete(self, artifact: Artifact) -> None:
         """Delete an artifact, its manifest first: without one, what is left is no artifact."""
         if self.logged:
-            announce_deletion(self.storage, artifact.spec.address)
+            announce_deletion(self.storage, artifact.spec.address, artifact.manifest.data_folder)
         self.storage.delete(f"{artifact.spec.address}/{MANIFEST_NAME}")
         self.storage.delete(artifact.spec.address)
 

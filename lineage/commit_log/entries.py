@@ -3,14 +3,13 @@
     .lineage/log/<sha256 of the manifest's text>.json      {"address": ..., "keys": [...]}
 
 An entry without its manifest is harmless: a reader that finds no manifest drops the candidate. A manifest without its entry
-would be missed, so the entry comes first. A deletion has an entry too, with a random name, which is written before the manifest
-is deleted: what answers about everything that is there (`lineage.commit_log.news`) then reads that address again.
+would be missed, so the entry comes first. A deletion has an entry too, which is written before the manifest is deleted: what
+answers about everything that is there (`lineage.commit_log.news`) then reads that address again.
 """
 
 import hashlib
 import json
 import re
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -55,14 +54,16 @@ def announce(storage: Storage, manifest: Manifest, text: str, *, replaces: bool 
     return where
 
 
-def announce_deletion(storage: Storage, address: str) -> None:
-    """Write that the manifest at an address is about to be deleted."""
-    storage.create(f"{FOLDER}/{secrets.token_hex(32)}.json", _text(address, [CHANGED]))
+def announce_deletion(storage: Storage, address: str, what: str) -> None:
+    """Write that the manifest at an address is about to be deleted. `what` tells this deletion from others at the address."""
+    name = hashlib.sha256(f"deleted {address} {what}".encode()).hexdigest()
+    storage.create(f"{FOLDER}/{name}.json", _text(address, [CHANGED]))
 
 
-def announce_return(storage: Storage, manifest: Manifest) -> None:
-    """Write that a manifest which was deleted is about to be put back, as it was."""
-    storage.create(f"{FOLDER}/{secrets.token_hex(32)}.json", _text(manifest.spec.address, keys_of(manifest)))
+def announce_return(storage: Storage, manifest: Manifest, what: str) -> None:
+    """Write that a manifest which was deleted is about to be put back, as it was. `what` tells this return from others."""
+    name = hashlib.sha256(f"returned {manifest.spec.address} {what}".encode()).hexdigest()
+    storage.create(f"{FOLDER}/{name}.json", _text(manifest.spec.address, keys_of(manifest)))
 
 
 def _text(address: str, keys: Sequence[int]) -> str:

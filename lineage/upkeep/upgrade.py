@@ -46,7 +46,7 @@ def apply_upgrade(store: Store, plan: Plan) -> Iterator[Change]:
     for rewrite in reversed(plan.rewrites):
         if rewrite.moves:
             _keep(store, f"{rewrite.source}/{MANIFEST_NAME}", rewrite.before)
-            announce_deletion(store.storage, rewrite.source)
+            announce_deletion(store.storage, rewrite.source, text_digest(rewrite.before))
             store.storage.delete(f"{rewrite.source}/{MANIFEST_NAME}")
             store.storage.delete(rewrite.source)
     for address in plan.leftovers:

@@ -6,6 +6,7 @@ be put back, to the byte. Then `settle` deletes the data. Files and rules that a
 
 import datetime
 import json
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -117,7 +118,7 @@ def _trash(store: Store, digest: str, each: Goes) -> None:
     if text is not None:
         store.storage.create(_mark(each.address, from_json(text, each.address).data_folder, digest), "{}")
         store.storage.create(f"{TRASH}/{digest}/{each.address}/{TRASHED}", text)
-        announce_deletion(store.storage, each.address)
+        announce_deletion(store.storage, each.address, uuid.uuid4().hex)
         store.storage.delete(f"{each.address}/{MANIFEST_NAME}")
 
 
@@ -152,7 +153,7 @@ def restore(store: Store, digest: str, address: str) -> list[str]:
         _check_data(store, current, manifest)
     restored = []
     for current, manifest in reversed(wanted.items()):
-        announce_return(store.storage, manifest)
+        announce_return(store.storage, manifest, uuid.uuid4().hex)
         if store.storage.create(f"{current}/{MANIFEST_NAME}", texts[current]):
             store.storage.delete(f"{TRASH}/{digest}/{current}/{TRASHED}")
             store.storage.delete(_mark(current, manifest.data_folder, digest))

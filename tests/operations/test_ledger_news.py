@@ -112,7 +112,7 @@ def test_a_deletion_that_is_under_way_on_a_bucket_is_seen_when_it_ends(gcs: GcsS
     kept, gone = write(store, 0, []), write(store, 1, [])
     both = {kept.spec.address, gone.spec.address}
     assert set(present_tables(store).artifacts["address"]) == both == addresses(store)
-    announce_deletion(store.storage, gone.spec.address)
+    announce_deletion(store.storage, gone.spec.address, "by a test")
     for _ in range(2):
         assert set(present_tables(store).artifacts["address"]) == both == addresses(store)
     store.storage.delete(f"{gone.spec.address}/{MANIFEST_NAME}")
