@@ -72,7 +72,7 @@ class Judge:
                 return Unsigned("unsigned", "it has no signature, and the policy refuses what is not signed")
         else:
             names = vouched | (set() if envelope is None else self.policy.signers(envelope, role))
-            hints = [] if envelope is None else [each.key_id for each in envelope.signatures]
+            hints: list[str] = [] if envelope is None else [each.key_id for each in envelope.signatures]
             claimed = {key.public.key_id for key in self.policy.keys} & set(hints)
             if len(names) < needed and (self.policy.strangers == "refuse" or claimed):
                 signed = ", ".join(self.policy.known(hints)) or "nobody with a key"
