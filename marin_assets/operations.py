@@ -11,6 +11,7 @@ import dagster as dg
 
 from lineage.artifact.store import Store
 from lineage.graph.consistency import Comparison
+from lineage.writing.delete import delete
 from marin_assets.areas import owners
 from marin_assets.consistency import CACHE_KINDS, check_consistency, reasons
 from marin_assets.outcomes import WINDOW_RUNS, outcomes
@@ -92,7 +93,7 @@ def delete_expired(store: Store, today: str, ttl_days: int = FERRY_TTL_DAYS) -> 
     for address in gone:
         artifact = store.open(address)
         if artifact is not None:
-            store.delete(artifact)
+            delete(artifact)
     return gone
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from lineage.artifact.manifest import MANIFEST_NAME, Manifest, from_json
 from lineage.artifact.spec import ArtifactSpec, InputRef, partition_address
-from lineage.commit_log.entries import announce_deletion
 from lineage.storage.digests import file_digest
 from lineage.storage.root import Storage
 from lineage.strangers import naming
@@ -188,9 +187,10 @@ class Store:
         return max(candidates, key=lambda a: (a.manifest.created, a.spec.version), default=None)
 
     def delete(self, artifact: Artifact) -> None:
-        """Delete an artifact, its manifest first: without one, what is left is no artifact."""
-        if self.logged:
-            announce_deletion(self.storage, artifact.spec.address, artifact.manifest.data_folder)
+        """Delete an artifact, its manifest first: without one, what is left is no artifact.
+
+        The commit log is not told (`lineage.writing.delete` does): for stores that are not logged.
+        """
         self.storage.delete(f"{artifact.spec.address}/{MANIFEST_NAME}")
         self.storage.delete(artifact.spec.address)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from lineage.artifact.manifest import FileEntry
 from lineage.artifact.store import Artifact
-from lineage.signing.keys import key_folder, machine_secret
+from lineage.private_files import key_folder, machine_secret
 from lineage.storage.digests import file_digest, text_digest
 from lineage.storage.files import Listed
 

@@ -16,17 +16,14 @@ from lineage.names import check_relative
 
 
 def children_of(artifact: Artifact) -> list[Artifact]:
-    """Return what was made directly from an artifact, in address order.
+    """Return what was made directly from the bytes of an artifact, in address order.
 
-    What read other bytes at its address, before it was made again, is not included.
+    What read an equal artifact at another address is included: a stage that is made again with equal bytes leaves its children
+    as they are. What read other bytes at this address, before it was made again, is not.
     """
     candidates = Candidates(artifact.store, open_log(artifact.store))
-    ref = artifact.ref("")
-    return [
-        child
-        for child in candidates.of([data_key(own_bytes(artifact.manifest))])
-        if any(each.address == ref.address and each.data_version == ref.data_version for each in child.spec.inputs)
-    ]
+    own = own_bytes(artifact.manifest)
+    return [child for child in candidates.of([data_key(own)]) if own in set(bytes_read(child.manifest))]
 
 
 def tables_below(store: Store, origins: Sequence[Artifact]) -> LineageTables:

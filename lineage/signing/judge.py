@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lineage.artifact.manifest import MANIFEST_NAME, Manifest
+from lineage.private_files import key_folder
 from lineage.signing.envelope import EnvelopeError
-from lineage.signing.keys import key_folder
 from lineage.signing.log import VERDICTS, LogView, log_of, read_log
 from lineage.signing.policy import Policy, Role, policy_from
 from lineage.signing.sign import find_envelope, keyless_address

@@ -15,9 +15,7 @@ import base64
 import hashlib
 import logging
 import os
-import secrets
-import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -37,16 +35,14 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
 )
 
-from lineage.project import lab_folder
+from lineage.private_files import key_folder, make_private
 
 log = logging.getLogger(__name__)
 
 SIGNING_KEY = "MARIN_SIGNING_KEY"
 PUBLIC_KEY = "MARIN_SIGNING_PUBLIC_KEY"
-KEY_FOLDER = "MARIN_KEYS"
 OFF = "off"
 LOCAL_KEY = "local.pem"
-MACHINE_SECRET = "machine.secret"
 _HELD_ELSEWHERE = ("gcpkms:", "awskms:", "azurekms:", "hv:", "file2:")
 
 
@@ -169,49 +165,9 @@ class HeldKey:
 def local_key(folder: Path) -> LocalKey:
     """Return the local key of a folder; it is made on first use (mode 0600). Of two processes that make it one wins."""
     path = folder / LOCAL_KEY
-    if _make_private(path, lambda: LocalKey.make().pem):
+    if make_private(path, lambda: LocalKey.make().pem):
         log.info("%s: a signing key was made; %s is its id", path, LocalKey.read(path).public.key_id)
     return LocalKey.read(path)
-
-
-@cache
-def machine_secret(folder: Path) -> bytes | None:
-    """Return random bytes that only this machine's key folder has, made on first use; None where they cannot be made.
-
-    With them a process recognizes what it has written into a folder that others may write.
-    """
-    path = folder / MACHINE_SECRET
-    try:
-        _make_private(path, lambda: secrets.token_bytes(32))
-        return path.read_bytes()
-    except OSError as error:
-        log.warning("no secret of this machine can be made in %s (%s)", folder, error)
-        return None
-
-
-def _make_private(path: Path, content: Callable[[], bytes]) -> bool:
-    """Write a file that only its owner may read, whole or not at all. Returns False if there is one already."""
-    if path.exists():
-        return False
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    scratch = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
-    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(content())
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.link(scratch, path)
-    except FileExistsError:  # another process was first
-        return False
-    finally:
-        scratch.unlink()
-    return True
-
-
-def key_folder(environment: Mapping[str, str]) -> Path:
-    """Return the folder of the local key: `MARIN_KEYS`, or `.marin/keys` of the lab."""
-    return Path(environment.get(KEY_FOLDER) or lab_folder() / ".marin" / "keys")
 
 
 def signer_from(environment: Mapping[str, str]) -> Signer | None:

@@ -26,10 +26,11 @@ from typing import Any, Literal, get_args
 import yaml
 
 from lineage.names import check_part
+from lineage.private_files import key_folder
 from lineage.project import lab_folder
 from lineage.signing.envelope import Envelope
 from lineage.signing.keyless import Identity
-from lineage.signing.keys import LOCAL_KEY, SIGNING_KEY, LocalKey, PublicKey, key_folder
+from lineage.signing.keys import LOCAL_KEY, SIGNING_KEY, LocalKey, PublicKey
 
 POLICY_FILE = "lab.yaml"
 CLUSTERS = "clusters"

@@ -50,6 +50,7 @@ QUIET: Mapping[str, str] = {
     "lineage.artifact.packages": "says with which packages",
     "lineage.artifact.verified": "refuses bytes that changed",
     "lineage.jobs.regions": "refuses reads from far away",
+    "lineage.private_files": "keeps keys",
     "lineage.signing": "signs what is committed",
     "lineage.project": "says where the code lies",
     "lineage.messages": "tells how far work is",

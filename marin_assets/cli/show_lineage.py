@@ -83,11 +83,17 @@ def show_walk(text: str, root: str | None, *, direction: Direction, shown: str, 
 
 
 def walk(artifact: Artifact, direction: Direction) -> list[Artifact]:
-    """Return the artifact and its ancestors (manifest by manifest) or descendants (by the commit log), nearest first."""
+    """Return the artifact and its ancestors (manifest by manifest) or descendants (by the commit log), nearest first.
+
+    What was made from an equal artifact is a descendant too; the equal artifact is shown with it.
+    """
     if direction == "up":
         return list(artifact.store.walk_up(artifact))
-    graph = LineageGraph(tables_below(artifact.store, [artifact]))
-    return open_all(artifact.store, graph.walk(artifact.spec.address, "down"))
+    tables = tables_below(artifact.store, [artifact])
+    graph = LineageGraph(tables)
+    equal = tables.artifacts.filter(name=artifact.name, data_version=artifact.data_version)["address"].to_list()
+    starts = [artifact.spec.address, *(address for address in equal if address != artifact.spec.address)]
+    return open_all(artifact.store, list(dict.fromkeys(found for start in starts for found in graph.walk(start, "down"))))
 
 
 def record(artifact: Artifact) -> dict[str, object]:

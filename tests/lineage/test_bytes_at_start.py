@@ -12,7 +12,7 @@ from lineage.artifact.store import Artifact, Store
 from lineage.artifact.verified import FOLDER, _remember, verify_once
 from lineage.build.plan import Node, build
 from lineage.order.token_cache import TokenCache
-from lineage.signing.keys import KEY_FOLDER
+from lineage.private_files import KEY_FOLDER
 
 
 def edited_in_place(path: Path, *, keep_times: bool = False) -> None:

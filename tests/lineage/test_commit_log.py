@@ -26,6 +26,7 @@ from lineage.graph.scan import make_log, open_log, rebuild_log, unlogged
 from lineage.graph.walk import LineageGraph
 from lineage.storage.local import LocalFiles
 from lineage.storage.root import Storage
+from marin_assets.cli.show_lineage import walk
 
 WRITES = ("create", "replace", "publish", "delete")
 
@@ -79,6 +80,17 @@ def test_children_and_stages_are_those_of_every_manifest(parents: list[list[int]
         assert {a.spec.address for a in made_by(store, "tests.node", "1")} == {a.spec.address for a in made}
         assert made_by(store, "tests.node") == made_by(store, "tests.node", "1")
         assert made_by(store, "tests.node", "2") == made_by(store, "tests.nod") == []
+
+
+def test_what_was_made_from_equal_bytes_is_a_child_at_any_address(tmp_path: Path) -> None:
+    """a(v1) -> b, then a is made again with equal bytes: an audit of the first is one of the second, and `--down` shows b."""
+    store = Store(str(tmp_path))
+    first = write(store, 0, [], version=1)
+    child = write(store, 1, [first])
+    second = write(store, 0, [], version=2)
+    assert second.data_version == first.data_version and second.spec.address != first.spec.address
+    assert [each.spec for each in children_of(second)] == [each.spec for each in children_of(first)] == [child.spec]
+    assert [each.spec for each in walk(second, "down")] == [second.spec, first.spec, child.spec]
 
 
 # --- kills ---------------------------------------------------------------------------------------------------------------

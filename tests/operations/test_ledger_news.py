@@ -21,6 +21,7 @@ from lineage.graph.by_log import present_tables
 from lineage.graph.scan import open_log, rebuild_log
 from lineage.storage.files import Listed
 from lineage.storage.gs import BucketFiles
+from lineage.writing.delete import delete as remove
 from operations.ledger.tables import CURSOR, update_tables
 from operations.storage.purge import purge, restore, trashed
 
@@ -86,7 +87,7 @@ def follow(store: Store, chance: random.Random, steps: int, listed: list[str] | 
         for address in sorted(leaves)[:1]:
             found = store.open(address)
             assert found is not None
-            store.delete(found)
+            remove(found)
 
     def compact() -> None:
         log = open_log(store)

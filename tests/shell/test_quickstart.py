@@ -8,7 +8,7 @@ import pytest
 from small import repository
 from typer.testing import CliRunner
 
-from lineage.signing.keys import KEY_FOLDER
+from lineage.private_files import KEY_FOLDER
 from marin_assets.cli.app import app
 
 MARKED = re.compile(r"<!-- tested -->\n```console\n(.*?)```", re.S)

@@ -6,7 +6,8 @@ import dagster as dg
 import pytest
 from published_store import small_lab
 
-from lineage.signing.keys import KEY_FOLDER, local_key
+from lineage.private_files import KEY_FOLDER
+from lineage.signing.keys import local_key
 from lineage.signing.log import read_log
 from lineage.signing.policy import POLICY, read_policy
 from lineage.storage.root import Storage

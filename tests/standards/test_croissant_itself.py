@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from published_store import small_lab
 
-from lineage.signing.keys import KEY_FOLDER
+from lineage.private_files import KEY_FOLDER
 from lineage.storage.digests import file_sha256
 from standards.ancestry import ancestry_of
 from standards.croissant import CONFORMS_TO, croissant

@@ -19,11 +19,12 @@ from securesystemslib.exceptions import VerificationError
 from securesystemslib.signer import SSlibKey
 from typer.testing import CliRunner
 
+from lineage.private_files import KEY_FOLDER
 from lineage.signing.attested import Attested, verify_attested
 from lineage.signing.bundle import ATTESTATION, KEYLESS, LOG_FILE, MANIFESTS
 from lineage.signing.envelope import EnvelopeError
 from lineage.signing.keyless import Identity
-from lineage.signing.keys import KEY_FOLDER, LocalKey, local_key
+from lineage.signing.keys import LocalKey, local_key
 from lineage.signing.policy import POLICY
 from marin_assets.cli import signing
 from marin_assets.cli.app import app

@@ -13,7 +13,7 @@ from huggingface_hub import DatasetCard, ModelCard
 from published_store import Lab, small_lab
 from spdx_python_model import v3_0_1 as spdx3
 
-from lineage.signing.keys import KEY_FOLDER
+from lineage.private_files import KEY_FOLDER
 from lineage.storage.digests import file_sha256
 from standards.ancestry import ancestry_of, audit_of
 from standards.croissant import croissant

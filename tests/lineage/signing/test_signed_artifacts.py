@@ -14,10 +14,11 @@ from lineage.artifact.manifest import MANIFEST_NAME, sealed
 from lineage.artifact.store import Artifact, Store
 from lineage.build.plan import Node, build
 from lineage.build.waiver_stage import waive
+from lineage.private_files import KEY_FOLDER
 from lineage.signing.envelope import EnvelopeError, read_envelope
 from lineage.signing.judge import Judge
 from lineage.signing.keyless import Identity
-from lineage.signing.keys import KEY_FOLDER, LocalKey, local_key
+from lineage.signing.keys import LocalKey, local_key
 from lineage.signing.log import ENTRIES, HEADS, LogError, LogView, append, head_name, read_log, verdict_records
 from lineage.signing.merkle import includes, inclusion_proof
 from lineage.signing.policy import NamedIdentity, Policy, default_policy, policy_from, read_policy

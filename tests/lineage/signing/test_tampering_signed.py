@@ -10,7 +10,8 @@ import pytest
 from tampering import Lab, make_labs
 from test_tampering import CLEAN, HELD, HOLES
 
-from lineage.signing.keys import KEY_FOLDER, local_key
+from lineage.private_files import KEY_FOLDER
+from lineage.signing.keys import local_key
 from lineage.signing.log import append
 from lineage.signing.policy import POLICY, read_policy
 from lineage.storage.root import Storage
