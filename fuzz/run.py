@@ -56,21 +56,23 @@ class Report:
     """Kind of fault -> the kept file and the message."""
     longest_seconds: float = 0.0
     growth_mib: float = 0.0
+    stopped: bool = False
+    """Whether a person stopped it (Ctrl-C, SIGINT) before all inputs were tried."""
 
     @property
     def sound(self) -> bool:
-        return not self.faults and self.growth_mib <= MOST_GROWTH_MIB
+        return not self.faults and self.growth_mib <= MOST_GROWTH_MIB and not self.stopped
 
     def __str__(self) -> str:
         refused = self.inputs - self.returned - len(self.faults)
-        return (
+        return ("stopped: " if self.stopped else "") + (
             f"{self.target}: {self.inputs} inputs, {self.returned} read, {refused} refused by name, {len(self.faults)} faults; "
             f"the longest took {self.longest_seconds:.2f} s; memory grew by {self.growth_mib:.1f} MiB after the first tenth"
         )
 
 
 def run(target: Target, inputs: int, seed: int, keep: bool = True) -> Report:
-    """Run the kept cases first, then `inputs` mutated ones."""
+    """Run the kept cases first, then `inputs` mutated ones. SIGINT stops it, and the report says of how many inputs it is."""
     report, draw = Report(target.name), random.Random(f"{target.name} {seed}")
     kept = [path.read_bytes() for path in sorted((FOUND / target.name).glob("*")) if path.is_file()]
     before = signal.signal(signal.SIGALRM, _late)
@@ -81,7 +83,11 @@ def run(target: Target, inputs: int, seed: int, keep: bool = True) -> Report:
             start = 0.0
             for number in range(len(kept) + inputs):
                 data = kept[number] if number < len(kept) else mutated(target.seeds, draw)
-                fault = _attempted(target, data, folder, report)
+                try:
+                    fault = _attempted(target, data, folder, report)
+                except KeyboardInterrupt:
+                    report.stopped, report.inputs = True, report.inputs - 1
+                    break
                 if escaped := [path.name for path in Path(top).iterdir() if path != folder]:
                     fault = ("a path escaped", f"it wrote {escaped} outside its folder")
                 if fault is not None and fault[0] not in report.faults:
@@ -91,7 +97,7 @@ def run(target: Target, inputs: int, seed: int, keep: bool = True) -> Report:
                     start = resident_mib()
                 if len(report.faults) >= SHOWN_FAULTS:
                     break
-            report.growth_mib = resident_mib() - start
+            report.growth_mib = resident_mib() - start if start else 0.0
     finally:
         signal.signal(signal.SIGALRM, before)
     return report

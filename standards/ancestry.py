@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lineage.artifact.manifest import Manifest
+from lineage.artifact.newest import newest
 from lineage.artifact.store import Artifact
 
 RAW_STAGE = "datakit.raw"
@@ -73,7 +74,7 @@ def audit_of(artifact: Artifact) -> Artifact | None:
         for audit in artifact.store.artifacts(*checkpoint.spec.key[:-1], AUDIT_KEY)
         if audit.spec.stage == AUDIT_STAGE and _is_about(audit.manifest, checkpoint.manifest)
     ]
-    return max(source_manifests, key=lambda audit: (audit.manifest.created, audit.spec.version), default=None)
+    return newest(source_manifests, f"audit of {checkpoint.name}") if source_manifests else None
 
 
 def _is_about(audit: Manifest, checkpoint: Manifest) -> bool:

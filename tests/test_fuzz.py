@@ -18,6 +18,19 @@ def test_hostile_inputs_are_read_or_refused_by_name(name):
     assert report.inputs >= 150
 
 
+def test_a_run_that_is_stopped_says_of_how_many_inputs_it_tells():
+    tried = []
+
+    def attempt(data: bytes, folder: Path) -> None:
+        tried.append(data)
+        if len(tried) == 30:
+            raise KeyboardInterrupt
+
+    report = run(Target("stopped", [b"x"], attempt), inputs=100, seed=0, keep=False)
+    assert (report.inputs, report.stopped, report.sound) == (29, True, False)
+    assert str(report).startswith("stopped: stopped: 29 inputs")
+
+
 def broken(data: bytes, folder: Path) -> None:
     """Breaks in each way that a target can."""
     match data[:1]:

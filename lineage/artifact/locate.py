@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lineage.artifact.manifest import MANIFEST_NAME, from_json
+from lineage.artifact.newest import newest
 from lineage.artifact.spec import partition_address
 from lineage.artifact.store import Artifact, Store
 from lineage.storage.digests import DIGEST_CHARS
@@ -23,7 +24,7 @@ def locate(stores: Sequence[Store], text: str) -> Artifact:
     """Find an artifact by its folder (in any local store), or by its address or name in one of the stores.
 
     `@480` chooses a step; without it the last step is returned. If several artifacts still have the name, the newest is
-    returned and a warning is logged. An address names exactly one.
+    returned and a warning is logged; if the clocks disagree on which that is, none is. An address names exactly one.
     Raises: ValueError with the text, the stores that were searched, and what they hold.
     """
     folder = Path(text)
@@ -80,10 +81,10 @@ def _named(stores: Sequence[Store], key: str, partition: str | None, step: int |
 
 
 def _newest(candidates: Sequence[Artifact], text: str) -> Artifact:
-    newest = max(candidates, key=lambda artifact: (artifact.manifest.created, artifact.spec.version))
+    last = newest(candidates, text)
     if len({artifact.name for artifact in candidates}) < len(candidates):
-        log.warning("%d artifacts are called %s; the newest is taken, %s", len(candidates), text, newest.spec.address)
-    return newest
+        log.warning("%d artifacts are called %s; the newest is taken, %s", len(candidates), text, last.spec.address)
+    return last
 
 
 def _nothing(stores: Sequence[Store], text: str, key: str) -> str:

@@ -84,5 +84,9 @@ class Files(Protocol):
     def delete(self, name: str) -> None:
         """Delete a file or a folder; nothing happens when there is none."""
 
+    def written_ns(self, name: str) -> int | None:
+        """Return when a file was written, in ns since the epoch, by the storage's clock and not its writer's; None if there is
+        no such file, or if the storage does not say."""
+
     def location(self) -> str | None:
         """Return the region of the root's storage, or None if it has none or does not say."""

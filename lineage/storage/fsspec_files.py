@@ -79,6 +79,10 @@ class UrlFiles:
     def listing_up_to(self, prefix: str, most: int) -> dict[str, Listed] | None:
         return self.listing(prefix, None)  # one walk gives all of them
 
+    def written_ns(self, name: str) -> int | None:
+        del name  # each kind of URL calls it otherwise, or does not keep it
+        return None
+
     def location(self) -> None:
         return None
 

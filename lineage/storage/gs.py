@@ -179,6 +179,17 @@ class BucketFiles:
         return {b.name[skip:]: (b.size or 0, b.md5_hash or b.crc32c or "") for b in blobs if not b.name.endswith("/")}
 
     @_of_bucket
+    def written_ns(self, name: str) -> int | None:
+        """The generation is the server's time of the write in microseconds, as seen; Google does not promise it."""
+        blob = self._blob(name)
+        try:
+            blob.reload(**self._sending)
+        except NotFound as error:
+            self.refuse_if_gone(error)
+            return None
+        return int(blob.generation or 0) * 1_000
+
+    @_of_bucket
     def location(self) -> str | None:
         """Return the bucket's region by one request (storage.buckets.get); None without that permission."""
         try:

@@ -94,6 +94,12 @@ class LocalFiles:
     def listing_up_to(self, prefix: str, most: int) -> dict[str, Listed] | None:
         return self.listing(prefix, None)  # one walk gives all of them
 
+    def written_ns(self, name: str) -> int | None:
+        try:
+            return self._path(name).stat().st_mtime_ns
+        except FileNotFoundError:
+            return None
+
     def location(self) -> None:
         return None
 

@@ -45,6 +45,7 @@ PROJECT_PACKAGES = frozenset(
 QUIET: Mapping[str, str] = {
     "lineage.trust.gate": "says whether work may start",
     "lineage.trust.fingerprint": "says which code it was",
+    "lineage.artifact.newest": "finds what a person typed",
     "lineage.artifact.locate": "finds what a person typed",
     "lineage.artifact.made_by": "says who made it",
     "lineage.artifact.packages": "says with which packages",

@@ -13,6 +13,7 @@ from rich.table import Table
 from evals.audit.page import Block, Picture, page_sections
 from evals.scoring.report_page import Table as PageTable
 from lineage.artifact.locate import locate
+from lineage.artifact.newest import newest
 from lineage.artifact.store import Artifact
 from lineage.graph.below import children_of
 from marin_assets.cli.console import print_table
@@ -67,7 +68,7 @@ def audit_of(checkpoint: Artifact) -> Artifact:
         raise ValueError(
             f"{checkpoint.name} was not audited; `./marin materialize {key} --partition {checkpoint.spec.partition}` does"
         )
-    return max(audits, key=lambda audit: (audit.manifest.created, audit.spec.version))
+    return newest(audits, f"audit of {checkpoint.name}")
 
 
 def _print_blocks(blocks: Sequence[Block], console: Console) -> None:

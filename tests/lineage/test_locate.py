@@ -1,13 +1,19 @@
 """Finding an artifact by folder, address or name; an error lists what exists."""
 
+import json
+import os
+import uuid
 from pathlib import Path
 
 import pytest
+from gcs_server import GcsServer
 from random_lineage import write, write_dag
 
 from lineage.artifact.locate import locate
+from lineage.artifact.manifest import sealed
+from lineage.artifact.newest import UnclearOrderError
 from lineage.artifact.spec import ArtifactSpec
-from lineage.artifact.store import Store
+from lineage.artifact.store import Artifact, Store
 from lineage.writing.write import writing
 
 
@@ -29,6 +35,41 @@ def test_the_newest_of_a_name_is_taken_and_said(tmp_path: Path, caplog: pytest.L
     newest = max(made, key=lambda artifact: (artifact.manifest.created, artifact.spec.version))
     assert locate([store], "tests/n4").spec == newest.spec
     assert "3 artifacts are called tests/n4" in caplog.text
+
+
+def test_a_writer_whose_clock_is_wrong_decides_nothing(tmp_path: Path) -> None:
+    """The last one to be written says that it is the oldest, or an old one says that it is of tomorrow."""
+    store = Store(str(tmp_path))
+    first, second = (write(store, 4, [], seed=seed) for seed in range(2))
+    place(second, first.manifest.created)
+    assert locate([store], "tests/n4").spec == max(first.spec, second.spec, key=lambda spec: spec.version), "equal times"
+    for artifact, created in ((second, "2020-01-01T00:00:00.000+00:00"), (first, "2030-01-01T00:00:00.000+00:00")):
+        place(artifact, created)
+        with pytest.raises(UnclearOrderError, match="it is unclear which tests/n4 is the newest") as unclear:
+            locate([store], "tests/n4")
+        assert first.spec.address in str(unclear.value) and second.spec.address in str(unclear.value)
+        assert locate([store], artifact.spec.address).spec == artifact.spec, "an address is exact"
+        place(artifact, artifact.manifest.created)
+
+
+def place(artifact: Artifact, created: str) -> None:
+    """Give a manifest another time, as a machine with that clock writes it at the time of the file."""
+    path = Path(artifact.store.root, artifact.spec.address, "manifest.json")
+    facts = path.stat()
+    record = json.loads(path.read_text())
+    del record["seal"]
+    path.write_text(sealed(record | {"created": created}))
+    os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+
+
+def test_the_clock_of_a_bucket_counts(gcs: GcsServer, tmp_path: Path) -> None:
+    store = Store(gcs.bucket(uuid.uuid4().hex), scratch_folder=str(tmp_path))
+    first, second = (write(store, 4, [], seed=seed) for seed in range(2))
+    assert locate([store], "tests/n4").spec == second.spec
+    where = f"{first.spec.address}/manifest.json"
+    store.storage.replace(where, (store.storage.read_text(where) or "").encode())
+    with pytest.raises(UnclearOrderError, match="give an address"):
+        locate([store], "tests/n4")
 
 
 def test_what_is_not_there_is_answered_with_what_is(tmp_path: Path) -> None:
