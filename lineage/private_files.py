@@ -1,13 +1,15 @@
-"""Files that only this user of this machine may read: signing keys, and a secret by which a process knows its own notes.
+"""Files of this user of this machine alone: signing keys, a secret by which a process knows its own notes, a scratch folder.
 
-They are in the key folder, outside every store: `.marin/keys` of the lab, or `MARIN_KEYS`.
+Keys and the secret are in the key folder, outside every store: `.marin/keys` of the lab, or `MARIN_KEYS`.
 """
 
 import logging
 import os
 import secrets
+import stat
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -37,6 +39,24 @@ def machine_secret(folder: Path) -> bytes | None:
     except OSError as error:
         log.warning("no secret of this machine can be made in %s (%s)", folder, error)
         return None
+
+
+def private_scratch(top: Path) -> Path:
+    """Return this user's own scratch folder below a folder that all users may write, made on first use (mode 0700).
+
+    Copies of a bucket's files are read from there, so nobody else may have put them there.
+    Raises: ValueError for a link, or a folder that another user owns or may write.
+    """
+    folder = top / f"marin-scratch-{os.getuid()}"
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700, parents=True)
+    facts = folder.lstat()
+    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid() or facts.st_mode & 0o022:
+        raise ValueError(
+            f"the scratch folder {folder} is {stat.filemode(facts.st_mode)} of user {facts.st_uid}; it must be a folder that "
+            "only this user may write: delete it, or set TMPDIR"
+        )
+    return folder
 
 
 def make_private(path: Path, content: Callable[[], bytes]) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from lineage.artifact.manifest import MANIFEST_NAME, Manifest, from_json
 from lineage.artifact.spec import ArtifactSpec, InputRef, partition_address
+from lineage.private_files import private_scratch
 from lineage.storage.digests import file_digest
 from lineage.storage.root import Storage
 from lineage.strangers import naming
@@ -130,7 +131,8 @@ class Store:
 
     root: str
     scratch_folder: str | None = None
-    """Local folder for downloads, working copies and fetched remote data; `<root>/.work` on a local root."""
+    """Local folder for downloads, working copies and fetched remote data. Default: `<root>/.work` on a local root, else this
+    user's folder below the machine's temporary one."""
 
     logged: bool = True
     """Whether the commit log has an entry for every commit. Rolling checkpoints are short-lived, and nobody asks for them."""
@@ -145,7 +147,7 @@ class Store:
             return Path(self.scratch_folder)
         if self.storage.is_local:
             return Path(self.root) / WORK_FOLDER
-        return Path(tempfile.gettempdir()) / "marin-scratch"
+        return private_scratch(Path(tempfile.gettempdir()))
 
     @property
     def downloads(self) -> Path:
