@@ -1,7 +1,7 @@
 """Definitions of a lab with many runs, sweeps and sources: assets, jobs, sensors and the CPU seconds beyond the lab's own.
 
-    PYTHONPATH=. .venv/bin/python benchmarks/graph_scale.py [--runs 60] [--sweeps 3] [--trials 500]
-    PYTHONPATH=. .venv/bin/python benchmarks/graph_scale.py --sources 500 --runs 100 [--apart]
+    PYTHONPATH=. .venv/bin/python -m benchmarks.graph_scale [--runs 60] [--sweeps 3] [--trials 500]
+    PYTHONPATH=. .venv/bin/python -m benchmarks.graph_scale --sources 500 --runs 100 [--apart]
 
 `--sources` writes a recipe file as a lab would (`MARIN_RECIPES`): that many folders as sources, and the runs over one corpus of
 all of them; with `--apart` each run has a corpus of its own over an equal part. Each side is built in a separate process, in
@@ -85,7 +85,7 @@ def main() -> None:
         declare = declarations if is_own else lambda: scaled(options.runs, options.sweeps, options.trials)
         print(json.dumps(measured(declare)))
         return
-    command = [sys.executable, __file__, *sys.argv[1:], "--side"]
+    command = [sys.executable, "-m", "benchmarks.graph_scale", *sys.argv[1:], "--side"]  # `serving.py` here hides a package
     by_side: dict[str, list[dict[str, float]]] = {"lab": [], "scaled": []}
     with tempfile.TemporaryDirectory(prefix="graph-scale-") as folder:
         environments = {"lab": dict(os.environ), "scaled": dict(os.environ)}

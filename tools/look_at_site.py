@@ -4,8 +4,8 @@
     PYTHONPATH=.:/tmp/axe .venv/bin/python tools/look_at_site.py .marin/site [--each 1] [--pictures FOLDER]
 
 It opens the lists and `--each` pages of every kind at 1,300 pixels in light and at 390 pixels in dark. axe-core must find no
-violation, no page may be wider than its window, the tabulator must reach every link and field in the order of the page, and the
-search must find each kind of page. Needs a Chromium on PATH (Debian: `apt-get install chromium`).
+violation, no page may be wider than its window, the first stops of the tabulator must be the links and fields in the order of
+the page, and the search must find each page. Needs a Chromium on PATH (Debian: `apt-get install chromium`).
 """
 
 import argparse
@@ -21,7 +21,8 @@ from screenshots import FLAGS
 
 VIEWS = ((1300, 900, "light"), (390, 844, "dark"))
 LISTS = ("index.html", "wrong.html", "unreadable.html")
-MOST_STOPS = 400
+MOST_STOPS = 40
+"""Stops of the tabulator that are looked at on a page."""
 FOCUSABLE = """[...document.querySelectorAll('a[href], input, button, select, summary, [tabindex="0"]')]
                .filter(one => one.getClientRects().length > 0)"""
 
@@ -43,14 +44,16 @@ def main() -> None:
             page = context.new_page()
             for name in pages:
                 page.goto((options.site / name).resolve().as_uri())
-                faults += [f"{name}, {width} px, {scheme}: {fault}" for fault in seen(page, axe)]
                 if options.pictures is not None:
-                    page.screenshot(path=options.pictures / f"{name.replace('/', '_')}-{width}.png")
+                    page.screenshot(path=options.pictures / f"{name.replace('/', '_')}-{width}.png", full_page=True)
+                found = [f"{name}, {width} px, {scheme}: {fault}" for fault in seen(page, axe)]
+                print("\n".join(found) or f"{name}, {width} px, {scheme}: sound", flush=True)
+                faults += found
             context.close()
-        faults += searched(browser.new_page(), options.site, pages)
+        unfound = list(searched(browser.new_page(), options.site, pages))
+        print("\n".join(unfound) or "the search finds each of them")
         browser.close()
-    for fault in faults:
-        print(fault)
+    faults += unfound
     print(f"{len(pages)} pages in {len(VIEWS)} views: {len(faults)} faults")
     sys.exit(bool(faults))
 

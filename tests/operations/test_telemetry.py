@@ -207,6 +207,21 @@ def test_prometheus_reads_what_the_store_holds(tmp_path: Path) -> None:
     assert samples["marin_unreadable_files",] == 0
 
 
+def test_panels_of_the_dashboard_have_their_own_place_number_and_queries() -> None:
+    dashboard = json.loads((ROOT / "deploy" / "grafana" / "lab.json").read_text())
+    panels, [source] = dashboard["panels"], [each for each in dashboard["templating"]["list"] if each["type"] == "datasource"]
+    assert len({panel["id"] for panel in panels}) == len({panel["title"] for panel in panels}) == len(panels) > 5
+    cells: set[tuple[int, int]] = set()
+    for panel in panels:
+        at = panel["gridPos"]
+        covered = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert covered and not covered & cells and all(0 <= x < 24 for x, _ in covered), panel["title"]
+        cells |= covered
+        assert panel["datasource"]["uid"] == f"${{{source['name']}}}"
+        names = [target["refId"] for target in panel["targets"]]
+        assert names and len(set(names)) == len(names) and all(target["expr"].strip() for target in panel["targets"])
+
+
 def test_every_metric_of_the_dashboard_is_served(tmp_path: Path) -> None:
     dashboard = json.loads((ROOT / "deploy" / "grafana" / "lab.json").read_text())
     asked = set(re.findall(r"marin_\w+", " ".join(t["expr"] for panel in dashboard["panels"] for t in panel["targets"])))
