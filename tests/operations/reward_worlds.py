@@ -41,24 +41,24 @@ def environment(store: Store) -> Artifact:
     return put(store, "environments/sums", None, "environments.addition")
 
 
-def rollouts(store: Store, prompts: Artifact, iteration: int) -> Artifact:
+def rollouts(store: Store, prompts: Artifact, iteration: int, run: str = "sums") -> Artifact:
     """The rollouts of an iteration, with the summary that the job writes."""
     config = RolloutsConfig(**fields(SPEC), iteration=iteration)
     facts = {"policy_digest": f"digest{iteration}", "policy_step": 2 * iteration}
     numbers = {"reward": 0.25 * (iteration + 1), "right": 0.25, "used": 30}
-    at = ("runs/sums/rollouts", iteration_partition(iteration), ROLLOUTS.name)
+    at = (f"runs/{run}/rollouts", iteration_partition(iteration), ROLLOUTS.name)
     return put(store, *at, prompts, config=config, rollouts=facts, iteration=numbers)
 
 
-def checkpoint(store: Store, prompts: Artifact, step: int, shards: list[Artifact], *, rolling: bool = False) -> Artifact:
+def checkpoint(
+    store: Store, prompts: Artifact, step: int, shards: list[Artifact], run: str = "sums", *, rolling: bool = False
+) -> Artifact:
     """The checkpoint of a step that learned from some shards."""
     learned = {str(each.spec.partition): each.data_version for each in shards}
     facts = {"step": step, "tokens_seen": 100 * step, "loss_nats": 0.5, "parameters": 7, "rollouts": learned}
     config = RewardCheckpointConfig(**fields(SPEC), step=step)
-    into = rolling_store(store) if rolling else store
-    return put(
-        into, "runs/sums/checkpoint", step_partition(step), REWARD_CHECKPOINT.name, prompts, config=config, checkpoint=facts
-    )
+    at = (f"runs/{run}/checkpoint", step_partition(step), REWARD_CHECKPOINT.name)
+    return put(rolling_store(store) if rolling else store, *at, prompts, config=config, checkpoint=facts)
 
 
 def fields(spec: RewardRunSpec) -> dict[str, Any]:
