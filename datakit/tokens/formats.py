@@ -18,6 +18,7 @@ from tokenizers import Tokenizer
 from datakit.readers.conversations import CONVERSATION_FIELD
 from datakit.tokens.chat_template import ChatTemplate, Conversation, conversation_spans
 from datakit.tokens.engines import Encoder
+from datakit.tokens.template_trial import refuse_overrun
 from datakit.tokens.tokenizer import begins_with_space, load_tokenizer
 
 
@@ -310,6 +311,7 @@ def conversation_encoder(
         bos_token="" if policy.bos is None else names[policy.bos],
         eos_token="" if policy.eos is None else names[policy.eos],
     )
+    refuse_overrun(template)
 
     def encode(conversation: Conversation) -> Encoded | Dropped:
         spans = conversation_spans(template, conversation, tuple(special_ids), format.end_of_turn)
