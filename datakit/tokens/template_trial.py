@@ -19,18 +19,18 @@ from jinja2 import TemplateError
 from datakit.tokens.chat_template import ChatTemplate, Conversation
 
 SECONDS, MEMORY_BYTES, MOST_CHARACTERS = 5, 1 << 30, 8 << 20
-SAMPLE = Conversation(tuple(
-    {"role": role, "content": content}
-    for role, content in (("system", "Be brief."), ("user", "1 + 1?"), ("assistant", "2"), ("user", "2 + 2?"), ("assistant", "4"))
-))  # fmt: skip
+SAID = (("system", "Be brief."), ("user", "1 + 1?"), ("assistant", "2"), ("user", "2 + 2?"), ("assistant", "4"))
+SAMPLE = Conversation(tuple({"role": role, "content": content} for role, content in SAID))
 OVERRUN = 3
 """Exit status of a child whose template exceeded a limit that Python sees."""
 
 
 @functools.lru_cache(maxsize=16)
 def refuse_overrun(template: ChatTemplate, seconds: int = SECONDS) -> None:
-    """Raises: ValueError for a template that exceeds some seconds of processor time, 1 GiB or 8 Mi characters for a conversation of five
-    messages. One that refuses the conversation passes: it may accept others."""
+    """Refuse a template that exceeds some seconds of processor time, 1 GiB or 8 Mi characters for five messages.
+
+    One that refuses the conversation passes: it may accept others. Raises: ValueError with the limit that was exceeded.
+    """
     root = Path(__file__).parents[len(__name__.split(".")) - 1]
     code = f"import sys; sys.path.insert(0, {str(root)!r}); from {__name__} import main; main()"
     fields = {"source": template.source, "bos_token": template.bos_token, "eos_token": template.eos_token}
