@@ -14,9 +14,9 @@ DOUBLING = "{% set ns = namespace(x='x') %}{% for i in range(40) %}{% set ns.x =
     ("source", "why"),
     [
         ("{{ 'a' * 10 ** 10 }}", "more than 1,024 MiB"),
-        ("{{ '%0999999999d' % 1 }}{{ '%0999999999d' % 1 }}", "more than 1,024 MiB"),
+        ("{{ '%09999999999d' % 1 }}", "more than 1,024 MiB"),
         ("{{ 'x'.ljust(900000000000) }}", "more than 1,024 MiB"),
-        (DOUBLING, "more than 1,024 MiB"),
+        (DOUBLING, "took more than"),
         (
             "{% for m in messages %}{% for i in range(9999) %}{{ 'x' * 1000 }}{% endfor %}{% endfor %}",
             "more than 8,388,608 char",
@@ -26,7 +26,7 @@ DOUBLING = "{% set ns = namespace(x='x') %}{% for i in range(40) %}{% set ns.x =
     ],
 )
 def test_a_template_that_exceeds_a_limit_is_refused_by_name(source: str, why: str) -> None:
-    with pytest.raises(ValueError, match=f"the chat template is refused: for a conversation of five messages it .*{why}"):
+    with pytest.raises(ValueError, match=f"the chat template is refused: for a conversation of five messages .*{why}"):
         refuse_overrun(ChatTemplate(source), seconds=1)
 
 
