@@ -71,13 +71,13 @@ extras: ## Build .venv-extras, which has the optional packages too, for the test
 	@sh tools/bootstrap.sh requirements-extras.lock .venv-extras
 
 test: setup ## Run the fast tests: every promise at least once
-	@$(PY) -m pytest -n 2 $(COMPILING); first=$$?; $(PY) -m pytest -n 2 $(COMPILING:%=--ignore=%) && exit $$first
+	@$(PY) -m pytest -n 3 $(COMPILING); first=$$?; $(PY) -m pytest -n 3 $(COMPILING:%=--ignore=%) && exit $$first
 
 libtpu: setup ## Install the compiler of TPUs into .libtpu for the long tests (137 MB, once)
 	@sh tools/libtpu.sh
 
 test-long: setup extras libtpu ## Run the slow tests, every property with 300 examples, and the tests of optional packages in .venv-extras
-	@$(PY) -m pytest -n 2 -m '(slow or hypothesis) and not cluster' --hypothesis-profile long -o faulthandler_timeout=900
+	@$(PY) -m pytest -n 3 -m '(slow or hypothesis) and not cluster' --hypothesis-profile long -o faulthandler_timeout=900
 	@.venv-extras/bin/python -m pytest -m 'not cluster' $(OF_EXTRAS)
 
 scale-test: extras ## Near-duplicates by one worker, by two, and by a real Ray cluster that loses a machine: digests, bytes (some minutes)

@@ -105,6 +105,7 @@ def test_items_too_short_to_match_are_unknown_not_clean(tmp_path):
     assert statuses == {"0": "unknown", "1": "clean", "2": "unknown"}
 
 
+@pytest.mark.slow
 def test_bytes_are_the_same_for_any_number_of_workers_and_any_cut(tmp_path, monkeypatch):
     leaks = [f"{PROSE} {q}" for q in vendored_items("mmlu")["question"].head(5)]
     texts = [*clean_texts(20), *leaks]

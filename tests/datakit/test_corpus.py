@@ -264,6 +264,7 @@ def test_nothing_left_to_train_on_is_an_error_that_says_why(tmp_path):
         made(tmp_path, corpus(source))
 
 
+@pytest.mark.slow
 def test_two_workers_write_the_same_bytes_as_one(tmp_path):
     source = Texts("here", (*random_texts(20, 60, seed=42), "short lead"), part_bytes=3_000)
     one, two = (made(tmp_path / str(workers), corpus(source, how=HALF), workers) for workers in (1, 2))

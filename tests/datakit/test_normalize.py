@@ -87,6 +87,7 @@ def test_a_file_that_is_not_utf8_is_a_drop(tmp_path: Path) -> None:
     assert artifact.manifest.statistics["drops"] == {"invalid_utf8": 1}
 
 
+@pytest.mark.slow
 def test_sixteen_megabytes_of_spaces_are_a_drop_or_a_cap(tmp_path: Path) -> None:
     spaces = " " * (16 << 20)
     artifact = normalized(tmp_path, {"all": spaces, "most": f"before{spaces}after"})

@@ -151,6 +151,7 @@ def test_the_table_keeps_every_row_and_counts_the_reasons(tmp_path):
     assert scored.manifest.statistics["rows_in"] == scored.manifest.statistics["rows_out"] == 22
 
 
+@pytest.mark.slow
 def test_two_workers_write_the_same_bytes_as_one(tmp_path):
     source = Texts("here", tuple(random_texts(20, 60, seed=22)), part_bytes=2_000)
     one, two = (made(tmp_path / str(workers), quality(source), workers) for workers in (1, 2))

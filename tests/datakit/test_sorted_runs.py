@@ -161,6 +161,7 @@ def test_a_cut_of_nothing_is_refused(field: str) -> None:
         Cut(**{field: 0})
 
 
+@pytest.mark.slow
 def test_a_kill_in_a_merge_costs_that_part_and_changes_no_byte(tmp_path: Path) -> None:
     """The child dies while it writes the second of its parts; the next run parses nothing and writes the others."""
     files = (tuple(random_texts(40, 30, seed=52)),)
@@ -199,6 +200,7 @@ def real_marks(normalized: Node) -> Node:
     return Node(("contamination", "s"), "leads", CONTAMINATION, ContaminationConfig(), inputs)
 
 
+@pytest.mark.slow
 def test_every_stage_up_to_a_card_writes_the_same_bytes_in_any_order_of_shards(tmp_path: Path) -> None:
     """With the filters that read rules, scores, their cutoff and paragraphs, over documents of several parts."""
     shared, *others = random_texts(31, 60, seed=54)

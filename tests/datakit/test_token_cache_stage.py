@@ -66,6 +66,7 @@ def test_the_manifest_says_what_the_shards_hold(tmp_path, small_shards):
     assert statistics["bytes_in"] == documents["text"].str.len_bytes().sum()
 
 
+@pytest.mark.slow
 def test_two_workers_write_the_same_bytes_as_one(tmp_path, small_shards):
     one, two = (made(tmp_path / str(workers), cache(), workers) for workers in (1, 2))
     assert len(one.files(".tokens")) > 3 and file_bytes(one) == file_bytes(two)

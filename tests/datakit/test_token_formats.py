@@ -377,6 +377,7 @@ def test_content_in_parts_and_tools_are_kept():
 MANY = [(text, "{}") for text in random_texts(600, 30, seed=8)]
 
 
+@pytest.mark.slow
 def test_a_killed_cache_redoes_at_most_one_shard(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(token_cache, "SHARD_BYTES", 1_000)
     program = (

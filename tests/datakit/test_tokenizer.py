@@ -80,7 +80,7 @@ def test_the_sample_is_bounded_and_shared_among_the_corpora(root):
     assert artifact.manifest.statistics["rows_in"] < 80
 
 
-@pytest.mark.parametrize("threads", ["1", "2"])
+@pytest.mark.parametrize("threads", [pytest.param("1", marks=pytest.mark.slow), "2"])
 def test_threads_do_not_change_the_bytes(trained, tmp_path, threads):
     here = Path(__file__).parent
     program = (

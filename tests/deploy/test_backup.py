@@ -44,6 +44,7 @@ def reported(instance: dg.DagsterInstance) -> set[str]:
     return {event.version for event in read_log(instance).reported}
 
 
+@pytest.mark.slow
 def test_a_restored_database_is_brought_up_to_the_bucket(
     server: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

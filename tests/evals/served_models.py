@@ -15,7 +15,7 @@ import numpy as np
 import uvicorn
 from safetensors.numpy import save_file
 from tiny import tiny_model, tiny_spec
-from tiny_models import random_model
+from tiny_models import quick_model
 from tokenizers import Tokenizer
 from unigram import START, byte_tokenizer
 
@@ -93,7 +93,7 @@ def untrained(name: str, tokenizer: Tokenizer | None = None) -> LoadedModel:
         tokenizer = byte_tokenizer()
         tokenizer.add_special_tokens(["<|endoftext|>"])
     config = replace(RUN.model, vocab_size=tokenizer.get_vocab_size())
-    model = random_model(config)
+    model = quick_model(config)
     return LoadedModel(
         name, "2026-01-01T00:00:00+00:00", model.decoder(), config, tokenizer, START, START, frozenset({START}), None
     )

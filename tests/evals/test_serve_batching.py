@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from properties import examples
 from tiny import tiny_model
+from tiny_models import quick_model
 from unigram import START, byte_tokenizer
 
 from serving.server.engine import Engine, EngineSettings
@@ -21,10 +22,9 @@ from serving.server.prefix import Block, PrefixCache, block_keys
 from serving.server.sampling import Sampling
 from serving.server.scheduler import FaultError, QueueFullError, Scheduler, StoppedError
 from serving.server.sequence import Delta, GenerationRequest
-from trainer.model.build import init_model
 
 CONFIG = tiny_model(vocab_size=257, hidden_dim=16, intermediate_dim=32, max_seq_len=44, initializer_range=0.3)
-MODEL = jax.jit(lambda key: init_model(CONFIG, key=key))(jax.random.PRNGKey(0))
+MODEL = quick_model(CONFIG)
 LAYERS = MODEL.decoder()
 SETTINGS = EngineSettings(rows=3, block_tokens=16, prefix_bytes=1 << 20)
 GREEDY = Sampling(temperature=0)

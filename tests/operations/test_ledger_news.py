@@ -40,7 +40,7 @@ def logged(root: Path) -> Store:
     return store
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3))])
 def test_it_has_what_is_there_after_any_commits_purges_folds_and_rebuilds(tmp_path: Path, seed: int) -> None:
     follow(logged(tmp_path), random.Random(seed), 40)
 

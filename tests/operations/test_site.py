@@ -237,6 +237,7 @@ build(Path(sys.argv[1]), Store(sys.argv[2]))
 """
 
 
+@pytest.mark.slow
 def test_a_killed_build_leaves_whole_pages_and_the_next_one_ends_it(store: Store, tmp_path: Path) -> None:
     for number in range(30):
         put_lineage(store, number)

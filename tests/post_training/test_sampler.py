@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny_models import random_model
+from tiny_models import quick_model
 
 from post_training.log_probs import full_kl, token_log_probs
 from post_training.sampler import compiled_sampler, sampling_log_probs
@@ -22,7 +22,7 @@ MODEL = tiny_model(initializer_range=0.2, vocab_size=61)
 
 @functools.cache
 def sampled(config: SamplingConfig, seed: int = 3):
-    model = random_model(MODEL, 1)
+    model = quick_model(MODEL, 1)
     prompts = np.full((12, 16), 7, np.int32)
     prompts[:, :6] = np.random.default_rng(0).integers(1, 61, (12, 6))
     lengths = np.array([3, 6, 1, 4] * 3, np.int32)
@@ -62,7 +62,7 @@ def test_the_same_key_gives_the_same_rows_and_another_key_gives_others() -> None
 
 def test_samples_follow_the_distribution() -> None:
     """The first token of 4,000 rows with one prompt: a chi-squared statistic below its 99.99 % quantile."""
-    model = random_model(tiny_model(initializer_range=0.2, vocab_size=8), 1)
+    model = quick_model(tiny_model(initializer_range=0.2, vocab_size=8), 1)
     config = SamplingConfig(1000, 4, 1, 0.7)
     prompts = np.full((4000, 4), 5, np.int32)
     rows = compiled_sampler(config, 4, STOP)(model, prompts, np.full(4000, 2, np.int32), jax.random.PRNGKey(0))
@@ -104,7 +104,7 @@ def model_with(model, head):
 
 def test_full_kl_is_the_sum_over_the_vocabulary() -> None:
     model, _, _, rows = sampled(SamplingConfig(3, 4, 8))
-    other = random_model(MODEL, 9)
+    other = quick_model(MODEL, 9)
     log_probs = eqx.filter_jit(lambda each: jax.nn.log_softmax(each(rows.tokens) / 0.6)[:, :-1])
     ours, theirs = log_probs(model), log_probs(other)
     wanted = np.asarray((jnp.exp(ours) * (ours - theirs)).sum(-1))

@@ -48,6 +48,7 @@ def test_a_ferry_that_passed_starts_the_canary_of_its_day_once(sailed: Sailed) -
         assert sensor(context).skip_reason.skip_message == "no ferry has passed yet"
 
 
+@pytest.mark.slow
 def test_sensors_see_a_ferry_that_the_command_line_sailed(sailed: Sailed) -> None:
     """Such a run has no code location, the sensor has one: the daemon with `make ui` open and `make ferry` beside it."""
     repository = sailed.definitions.get_repository_def()

@@ -143,6 +143,7 @@ def test_a_lie_that_was_reported_over_is_still_named(small: SmallAssets) -> None
     assert comparison_metadata(comparison)["corrected by a newer event"] == dg.MetadataValue.int(1)
 
 
+@pytest.mark.slow
 def test_a_hundred_partitions_are_unknown_to_the_log_and_proven_by_manifests(small: SmallAssets) -> None:
     small.sources = ("a", *(f"s{i:03d}" for i in range(99)))
     small.make("raw", "a")

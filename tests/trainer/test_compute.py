@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from tiny import tiny_model
-from tiny_models import random_model
+from tiny_models import quick_model
 
 from lineage.config import to_jsonable
 from recipes.smoke import smoke_spec
@@ -76,7 +76,7 @@ def test_a_run_that_says_nothing_keeps_its_identity() -> None:
 
 @cache
 def model_of_tests() -> Transformer:
-    return random_model(MODEL, 1)
+    return quick_model(MODEL, 1)
 
 
 def objective_and_gradient(config: ComputeConfig, **otherwise: object) -> tuple[float, list[np.ndarray]]:

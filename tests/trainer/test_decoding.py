@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from properties import examples
 from tiny import tiny_model
-from tiny_models import random_model
+from tiny_models import quick_model
 
 from trainer.model.protocol import KeyValueCache
 from trainer.spec.decoder import Llama3RopeScaling
@@ -46,7 +46,7 @@ class Compiled:
 @functools.cache
 def compiled(name: str) -> Compiled:
     config = CONFIGS[name]
-    model = random_model(config)
+    model = quick_model(config)
     layers = model.decoder()
     return Compiled(
         config,

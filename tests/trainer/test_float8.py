@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from haliax import Axis
 from tiny import tiny_model
-from tiny_models import random_model
+from tiny_models import quick_model
 
 from trainer.model.float8 import float8_dot
 from trainer.objectives import next_token_loss
@@ -51,7 +51,7 @@ def test_zeros_have_a_product() -> None:
 
 
 def test_a_model_has_nearly_the_loss_and_gradient_of_bfloat16() -> None:
-    model = random_model(tiny_model(), 1)
+    model = quick_model(tiny_model(), 1)
     tokens = np.random.default_rng(0).integers(0, 64, (4, 16)).astype(np.int32)
 
     def of(float8: bool) -> tuple[float, np.ndarray]:

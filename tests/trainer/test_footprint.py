@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 from tiny import tiny_model, tiny_spec
-from tiny_models import random_model
+from tiny_models import quick_model
 
 from trainer.footprint import activation_bytes, footprint, forward_flops
 from trainer.model.transformer import Transformer
@@ -42,7 +42,7 @@ MODELS: dict[str, ModelConfig] = {"dense": MODEL, "mixed": MIXED}
 
 
 def real_model(model: ModelConfig = MODEL) -> Transformer:
-    return random_model(model)
+    return quick_model(model)
 
 
 @pytest.mark.parametrize("model", MODELS)

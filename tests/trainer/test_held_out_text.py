@@ -12,7 +12,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from tiny_models import random_model
+from tiny_models import quick_model
 from tiny_run import ROOT, RUN, job_of
 
 from lineage.jobs.job import job_folder
@@ -36,7 +36,7 @@ def line_of(text: TaggedText) -> str:
 
 def test_a_tag_is_its_bits_over_its_bytes() -> None:
     """Beside the logits themselves: a text's windows of 16 tokens are each opened by the last token of the one before."""
-    model = random_model(RUN.model)
+    model = quick_model(RUN.model)
     by_tag = bits_per_byte(Scorer(model, 16, 50, 0), TEXTS)
     logits = jax.jit(lambda tokens: model(tokens))
 

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 from test_training import RUN, prepared
-from tiny_models import random_model
+from tiny_models import quick_model
 
 from lineage.artifact.store import Artifact, Store
 from lineage.build.plan import Node, Stage, ancestors_first, build
@@ -135,7 +135,7 @@ def test_the_loss_of_rows_within_documents_is_that_of_their_documents_alone(tmp_
     order = order_of(tmp_path, packing, 16)
     tokens, weights, segment_ids = batch_of(order, WITHIN, 0)
     assert weights is not None and segment_ids is not None
-    model = random_model(RUN.model)
+    model = quick_model(RUN.model)
     _, loss = jax.jit(next_token_loss, static_argnums=2)(model, tokens, 0.0, weights, segment_ids)
     parts = []
     for row, ids in zip(np.asarray(tokens), np.asarray(segment_ids), strict=True):

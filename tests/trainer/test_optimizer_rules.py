@@ -60,6 +60,9 @@ RULES: tuple[OptimizerConfig, ...] = (
     CautiousConfig(AdamCConfig()),
     CautiousConfig(LionConfig(max_grad_norm=None)),
 )
+OTHER_FORMS = (RULES[6], *RULES[-3:])
+"""A second form of Muon and of the cautious rule: each is a program, and the first form holds the promise."""
+BY_RULE = [pytest.param(rule, id=type(rule).__name__, marks=[pytest.mark.slow] * (rule in OTHER_FORMS)) for rule in RULES]
 INPUT_DIMS = {"w_q": 1, "w_k": 1, "w_v": 1, "w_o": 3, "w_gate": 1, "w_up": 1, "w_down": 1}
 """How many leading dimensions of a weight of one layer are inputs: w_o reads from kv heads, query groups, head dimensions."""
 
@@ -176,7 +179,7 @@ def update_of(rule: OptimizerConfig):
 
 
 @pytest.mark.parametrize("scale", [0.03, 3.0], ids=["below the clip", "above the clip"])
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
+@pytest.mark.parametrize("rule", BY_RULE)
 def test_a_rule_moves_every_weight_as_its_formula_says(rule: OptimizerConfig, scale: float) -> None:
     parameters = eqx.filter(model(), eqx.is_inexact_array)
     optimizer, update = update_of(rule)
@@ -201,7 +204,7 @@ def directions_of(rule: OptimizerConfig, parameters_scale: float, gradient_scale
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scale", [0.0, 1e-30, 1e-15, 1e15, 1e17])
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
+@pytest.mark.parametrize("rule", BY_RULE)
 def test_gradients_of_a_finite_norm_give_finite_directions_and_states(rule: OptimizerConfig, scale: float) -> None:
     _, directions, state = directions_of(rule, 1.0, scale, 0.01)
     for leaf in jax.tree.leaves((directions, state)):
@@ -218,7 +221,9 @@ def test_adamh_keeps_the_norm_of_every_weight(rate: float) -> None:
             assert not np.allclose(new.value, old.value, rtol=1e-5)
 
 
-@pytest.mark.parametrize("rule", [AdamHConfig(), MuonHConfig()], ids=lambda rule: rule.kind)
+@pytest.mark.parametrize(
+    "rule", [pytest.param(AdamHConfig(), marks=pytest.mark.slow), MuonHConfig()], ids=lambda rule: rule.kind
+)
 def test_every_expert_keeps_the_norm_of_its_own_and_routers_do_not(rule: OptimizerConfig) -> None:
     model = quick_model(tiny_moe())
     parameters = parameters_of(model)

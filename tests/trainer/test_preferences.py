@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from tiny import tiny_spec
-from tiny_models import random_model
+from tiny_models import quick_model
 
 from lineage.config import from_jsonable, to_jsonable
 from trainer.model.cross_entropy import weighted_objective
@@ -83,7 +83,7 @@ def test_ties_count_half() -> None:
 
 
 def test_a_step_learns_the_preference_and_reports_it() -> None:
-    model = random_model(SPEC.model)
+    model = quick_model(SPEC.model)
     random = np.random.default_rng(0)
     tokens = random.integers(0, 64, (4, 32)).astype(np.int32)
     weights = np.tile(np.arange(16) >= 8, (4, 2)).astype(np.float32)

@@ -78,7 +78,7 @@ def alone(folder: Path, index: int, patience: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
 
 
-@pytest.mark.parametrize("index", [0, 1])
+@pytest.mark.parametrize("index", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_process_whose_peers_never_come_says_so_and_ends(index: int, tmp_path: Path) -> None:
     assert alone(tmp_path, index, patience=1).wait(120) == 1
     reports = [line for line in (tmp_path / "log").read_text().splitlines() if "peers never came within 1 s" in line]

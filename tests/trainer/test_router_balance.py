@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import polars as pl
 import pytest
-from tiny_models import random_model
+from tiny_models import quick_model
 from tiny_moe import tiny_moe
 from tiny_run import RUN, at_step, ended, job_of, log_of, started
 
@@ -54,7 +54,7 @@ def test_counts_of_parts_of_a_batch_add_up_to_those_of_the_whole() -> None:
     np.testing.assert_array_equal(parts, count(values))
 
 
-@pytest.mark.parametrize("skew", [1.0, 5.0])
+@pytest.mark.parametrize("skew", [pytest.param(1.0, marks=pytest.mark.slow), 5.0])
 def test_a_skewed_router_has_even_loads_within_some_steps(skew: float) -> None:
     """Sixteen experts of which one token in four would take the same, were there no bias."""
     rng = np.random.default_rng(0)
@@ -118,7 +118,7 @@ def loads_from_a_skewed_start(balance: str) -> pl.DataFrame:
     """200 steps of 1,024 tokens. All embeddings share a direction, to which the first expert's logit answers most."""
     model = replace(MIXED.model, experts=ExpertsConfig(8, 8), router=RouterConfig(2, balance=balance))  # type: ignore[arg-type]
     spec = replace(MIXED, model=model, batch_size=64, microbatch_size=None, num_steps=200, save_every_steps=None)
-    made = random_model(model)
+    made = quick_model(model)
     direction = jnp.full(16, 0.25)
     made = eqx.tree_at(lambda m: m.embedding.array, made, replace_fn=lambda e: e + direction)
     router = lambda m: m.blocks.stacked.experts.router.weight.array  # noqa: E731

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from properties import examples
 from tiny import tiny_model
-from tiny_models import random_model
+from tiny_models import quick_model
 
 from trainer.scoring import Scorer
 from trainer.shared_prefixes import pack, row_size
@@ -28,7 +28,7 @@ CONFIGS = {
 
 @functools.cache
 def scorer_of(name: str) -> Scorer:
-    model = random_model(CONFIGS[name])
+    model = quick_model(CONFIGS[name])
     return Scorer(model, LONGEST, PLAIN.vocab_size, 0)
 
 

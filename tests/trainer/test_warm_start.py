@@ -152,7 +152,7 @@ def hidden_of(model: LanguageModel, rows: np.ndarray, compute: Compute) -> jax.A
     return model.hidden(jnp.asarray(rows), None, compute)
 
 
-@pytest.mark.parametrize("per_token", [1, 2])
+@pytest.mark.parametrize("per_token", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_mixture_begins_as_the_dense_model_that_its_experts_are_copies_of(per_token: int, store: Store) -> None:
     first, run = checkpoint(RUN, 20, Text(0)), upcycled(per_token)
     dense = trained(store, first)
@@ -315,7 +315,7 @@ def test_an_average_begins_at_the_parameters_that_were_taken(store: Store) -> No
         np.testing.assert_array_equal(average, taken)
 
 
-@pytest.mark.parametrize("moments", ["fresh", "carried"])
+@pytest.mark.parametrize("moments", [pytest.param("fresh", marks=pytest.mark.slow), "carried"])
 def test_a_llama_grows_norms_of_queries_and_keys(moments: str, store: Store) -> None:
     start = checkpoint(RUN, 20, Text(0))
     grown = second(model=replace(RUN.model, qk_norm=True), start=WarmStart(moments, QK))  # type: ignore[arg-type]
@@ -416,6 +416,7 @@ def test_moments_are_carried_whatever_guard_is_set(store: Store, clip: ClipUpdat
     assert clip is None or int(state.optimizer[-1].count) == 0, "fresh guards were not fresh"
 
 
+@pytest.mark.slow
 def test_guards_are_rebuilt_over_several_runs(store: Store) -> None:
     """A run between that was shorter than the window hides nothing of the one before it."""
     first = checkpoint(GUARDED, 20, Text(0))
@@ -429,6 +430,7 @@ def test_guards_are_rebuilt_over_several_runs(store: Store) -> None:
         np.testing.assert_array_equal(one, two)
 
 
+@pytest.mark.slow
 def test_rebuilt_guards_hold_the_last_steps_of_a_run_that_had_none(store: Store) -> None:
     start = trained(store, checkpoint(RUN, 20, Text(0)))
     metrics = pl.read_parquet(start.files("metrics.parquet")[0])
