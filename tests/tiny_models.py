@@ -8,6 +8,7 @@ from trainer.model.build import model_shapes
 from trainer.model.transformer import Transformer
 from trainer.spec.models import ModelConfig
 
+
 def quick_model(config: ModelConfig, seed: int = 0) -> Transformer:
     """A model that knows nothing yet, made without compiling: norms of one, a bias of zero, the rest normal.
 
