@@ -2,8 +2,10 @@
 
     python benchmarks/post_training/make_addition.py
 
-A wrong answer has one digit changed, so both sides of a pair have equal length and equal form. The prompts of the held-out
-pairs are in no other file.
+Answers have three digits. The wrong answer to a sum is the right answer to another sum, its partner, and differs from the
+right one in one digit; the partner's wrong answer is the first one's right answer. So both sides of a pair have equal length,
+and every text is as often right as wrong: whoever reads the answers alone is right in half of the pairs, by construction. The
+prompts of the held-out pairs are in no other file, and partners are in the same file.
 """
 
 import gzip
@@ -16,11 +18,33 @@ FOLDER = Path(__file__).resolve().parents[2] / "data" / "addition"
 HELD_OUT, SEED = 1_600, 11
 
 
-def wrong(answer: str, source: random.Random) -> str:
-    """The answer with one digit changed; the first digit stays above zero."""
-    place = source.randrange(len(answer))
-    others = [digit for digit in "0123456789" if digit != answer[place] and (place > 0 or digit != "0")]
-    return answer[:place] + source.choice(others) + answer[place + 1 :]
+def answer(a: int, b: int) -> str:
+    return f"{a + b:03d}"
+
+
+def near(text: str) -> list[str]:
+    """Return the texts that differ from one in one digit."""
+    return [text[:i] + digit + text[i + 1 :] for i in range(len(text)) for digit in "0123456789" if digit != text[i]]
+
+
+def partners(sums: list[tuple[int, int]], source: random.Random) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """Match sums in the given order, each with a random one whose answer is near and that has no partner yet."""
+    left: dict[str, list[tuple[int, int]]] = {}
+    for one in sums:
+        left.setdefault(answer(*one), []).append(one)
+    matched = []
+    for one in sums:
+        here = left[answer(*one)]
+        if one not in here:
+            continue
+        here.remove(one)
+        free = [each for text in near(answer(*one)) for each in left.get(text, [])]
+        if not free:
+            continue  # it stays out of the pairs
+        other = source.choice(free)
+        left[answer(*other)].remove(other)
+        matched.append((one, other))
+    return matched
 
 
 def write(name: str, rows: Iterable[dict]) -> None:
@@ -34,11 +58,14 @@ def main() -> None:
     sums = [(a, b) for a in range(10, 100) for b in range(10, 100)]
     source.shuffle(sums)
     pairs = [
-        {"id": f"{a}+{b}", "prompt": f"{a}+{b}=", "chosen": str(a + b), "rejected": wrong(str(a + b), source)} for a, b in sums
+        {"id": f"{a}+{b}", "prompt": f"{a}+{b}=", "chosen": answer(a, b), "rejected": answer(*other)}
+        for first, second in partners(sums, source)
+        for (a, b), other in ((first, second), (second, first))
     ]
     held_out, train = pairs[:HELD_OUT], pairs[HELD_OUT:]
     roles = ("user", "prompt"), ("assistant", "chosen")
     solved = [{"id": row["id"], "messages": [{"role": role, "content": row[key]} for role, key in roles]} for row in train]
+    source.shuffle(solved)
     FOLDER.mkdir(parents=True, exist_ok=True)
     write("solved", solved)
     write("pairs", train)

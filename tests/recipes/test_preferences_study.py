@@ -2,9 +2,11 @@
 
 import gzip
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from recipes.data import tokenizer
@@ -24,11 +26,27 @@ def test_right_and_wrong_differ_in_one_digit_and_held_out_prompts_are_nowhere_el
     assert len(held_out) == 1600
     for row in (*train, *held_out):
         a, b = map(int, row["id"].split("+"))
-        assert row["prompt"] == f"{a}+{b}=" and row["chosen"] == str(a + b)
+        assert row["prompt"] == f"{a}+{b}=" and row["chosen"] == f"{a + b:03d}"
         assert len(row["chosen"]) == len(row["rejected"])  # length alone says nothing
         assert sum(x != y for x, y in zip(row["chosen"], row["rejected"], strict=True)) == 1
     assert not {row["prompt"] for row in held_out} & {row["prompt"] for row in train}
     assert {row["messages"][0]["content"] for row in solved} == {row["prompt"] for row in train}
+
+
+@pytest.mark.parametrize("name", ["pairs", "pairs_heldout"])
+def test_controls_of_length_and_of_style_are_right_in_half_of_the_pairs(name: str) -> None:
+    """Each pair of texts is there as often with its sides exchanged, so a scorer of the answers alone gains nothing."""
+    found = Counter((row["chosen"], row["rejected"]) for row in rows(name))
+    assert found == Counter((rejected, chosen) for chosen, rejected in found.elements())
+    digits = (
+        Counter(text for chosen, _ in found.elements() for text in chosen),
+        Counter(text for _, rejected in found.elements() for text in rejected),
+    )
+    assert digits[0] == digits[1]
+    scores = {"length": len, "style": lambda text: sum(digits[0][digit] for digit in text)}
+    for score in scores.values():
+        gained = [np.sign(score(chosen) - score(rejected)) for chosen, rejected in found.elements()]
+        assert np.mean([(1 + each) / 2 for each in gained]) == 0.5
 
 
 def test_pairs_and_their_reference_share_tokenizer_and_start() -> None:
