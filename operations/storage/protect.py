@@ -77,15 +77,28 @@ def protected(
         roots.setdefault(address, why)
     for address, why in (_resumable(list(artifacts.values())) | _of_rolling(artifacts, store)).items():
         roots.setdefault(address, why)
-    youngest = (now - datetime.timedelta(days=young_days)).isoformat(timespec="seconds")
+    youngest = now - datetime.timedelta(days=young_days)
     for address, artifact in artifacts.items():
         if artifact.spec.stage in KEPT_STAGES:
             roots.setdefault(address, KEPT_STAGES[artifact.spec.stage])
         if artifact.manifest.extra.get("waivers"):
             roots.setdefault(address, "made under a waiver")
-        if artifact.manifest.created > youngest and young_days > 0:
+        if artifact.manifest.created > youngest.isoformat(timespec="seconds") and young_days > 0:
             roots.setdefault(address, f"younger than {young_days:g} days")
-    return _with_ancestors(artifacts, {address: why for address, why in roots.items() if address in artifacts})
+    roots = {address: why for address, why in roots.items() if address in artifacts}
+    kept = _with_ancestors(artifacts, roots)
+    if young_days > 0:
+        late = _written_since(store, [address for address in artifacts if address not in kept], youngest)
+        why = f"written less than {young_days:g} days ago by the storage's clock"
+        kept = _with_ancestors(artifacts, {**roots, **dict.fromkeys(late, why)}) if late else kept
+    return kept
+
+
+def _written_since(store: Store, addresses: Sequence[str], when: datetime.datetime) -> list[str]:
+    """Return the addresses whose manifests were written since, whatever time their writers say (`created`)."""
+    files, oldest_ns = store.storage.files, int(when.timestamp() * 1e9)
+    written = store.storage.read_each(lambda address: files.written_ns(f"{address}/{MANIFEST_NAME}"), addresses)
+    return [address for address, ns in zip(addresses, written, strict=True) if ns is not None and ns > oldest_ns]
 
 
 def _with_ancestors(artifacts: Mapping[str, Artifact], roots: Mapping[str, str]) -> dict[str, str]:

@@ -1,6 +1,8 @@
 """Purges: what is protected stays, what goes can be put back to the byte, and builds that run at once lose no input."""
 
 import datetime
+import json
+import os
 import random
 import shutil
 import threading
@@ -14,7 +16,7 @@ from properties import examples
 from random_lineage import Parents, dags, reached, write, write_dag
 from storage_worlds import NOW, WHEN, bytes_below, copy_of, dangling, planned
 
-from lineage.artifact.manifest import MANIFEST_NAME
+from lineage.artifact.manifest import MANIFEST_NAME, sealed
 from lineage.artifact.store import Artifact, Store
 from lineage.build.plan import Node, build
 from lineage.jobs.claims import MARKS, BeingPurgedError
@@ -290,6 +292,27 @@ def test_the_plan_says_what_protects_and_what_it_saves(tmp_path: Path) -> None:
     assert plan.dollars_a_month == "0.000000"
     assert not make_plan(store, {}, None, NOW, young_days=0, under="tests/n9").goes
     assert not make_plan(store, {}, None, WHEN(), young_days=7).goes
+
+
+@pytest.mark.parametrize("written_days_ago", [1, 9])
+def test_what_was_written_lately_is_young_whatever_its_writer_says(tmp_path: Path, written_days_ago: int) -> None:
+    """A machine whose clock is a year late made it: by `created` it is old enough to go."""
+    store = Store(str(tmp_path))
+    parent = write(store, 1, [])
+    made = write(store, 2, [parent])
+    for artifact, days in ((parent, 30), (made, written_days_ago)):
+        path = tmp_path / artifact.spec.address / MANIFEST_NAME
+        record = json.loads(path.read_text())
+        del record["seal"]
+        path.write_text(sealed(record | {"created": "2025-11-26T00:00:00.000+00:00"}))
+        when = (WHEN() - days * DAY).timestamp()
+        os.utime(path, (when, when))
+    plan = make_plan(store, {}, None, WHEN(), young_days=7)
+    gone = [] if written_days_ago < 7 else [made.spec.address, parent.spec.address]
+    assert [each.address for each in plan.goes] == gone
+    if not gone:
+        assert plan.kept[made.spec.address] == "written less than 7 days ago by the storage's clock"
+        assert plan.kept[parent.spec.address].endswith(f"an ancestor of {made.name}")
 
 
 def test_a_pin_that_has_expired_holds_nothing_and_a_broken_one_stops_the_plan(tmp_path: Path) -> None:
