@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from gguf import GGUFReader
 from gguf.quants import dequantize
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 
 from lineage.strangers import naming
 
@@ -30,6 +30,10 @@ LAYER = {
     "ffn_down": "mlp.down_proj",
 }
 CONTROL = 3
+LLAMA3_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+"""The split of Llama 3's tokenizer, `llama-bpe` in llama.cpp; the lab's own tokenizers have it (`datakit.tokens.tokenizer`)."""
 """Token type of special tokens, which text cannot contain."""
 
 
@@ -128,7 +132,13 @@ def _halves(weight: np.ndarray, heads: int) -> np.ndarray:
 def _splits() -> dict[str, Any]:
     """Pre-tokenizers by llama.cpp's name."""
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    return {"smollm": pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), byte_level]), "gpt-2": byte_level}
+    words = pre_tokenizers.Split(Regex(LLAMA3_SPLIT), behavior="isolated")
+    llama3 = pre_tokenizers.Sequence([words, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    return {
+        "llama-bpe": llama3,
+        "smollm": pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), byte_level]),
+        "gpt-2": byte_level,
+    }
 
 
 def _tokenizer(file: str, facts: Mapping[str, Any]) -> Tokenizer:

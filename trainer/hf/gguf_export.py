@@ -5,7 +5,7 @@ from first halves and second halves to interleaved pairs, the reverse of `traine
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,10 @@ import gguf
 import numpy as np
 from safetensors.numpy import load_file
 
-from trainer.hf.gguf import LAYER, OUTER
+from trainer.hf.gguf import LAYER, LLAMA3_SPLIT, OUTER
 
 ARCHITECTURE = "LlamaForCausalLM"
+LLAMA3 = "llama-bpe"
 CONTROL, NORMAL = gguf.TokenType.CONTROL, gguf.TokenType.NORMAL
 
 
@@ -84,7 +85,10 @@ def _add_tokenizer(writer: gguf.GGUFWriter, tokenizer: Mapping[str, Any], config
     special |= {number for number in range(num_tokens) if number not in by_id}
     eos = config["eos_token_id"]
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(_split_name(tokenizer["pre_tokenizer"]))
+    split = _split_name(tokenizer["pre_tokenizer"])
+    writer.add_tokenizer_pre(split)
+    if split == LLAMA3:
+        writer.add_add_bos_token(True)  # the sequences of our own tokenizers begin with it
     writer.add_token_list(tokens)
     writer.add_token_types([CONTROL if number in special else NORMAL for number in range(num_tokens)])
     writer.add_token_merges(merges)
@@ -96,12 +100,26 @@ def _split_name(split: Mapping[str, Any]) -> str:
     """Return llama.cpp's name of a pre-tokenizer. Raises: ValueError for one that it would cut differently."""
     steps = split["pretokenizers"] if split["type"] == "Sequence" else [split]
     kinds = [(step["type"], step.get("individual_digits", False)) for step in steps]
+    if _is_llama3(steps):
+        return LLAMA3
     is_plain = not steps[-1].get("add_prefix_space", True) and steps[-1].get("use_regex", True)
     if kinds == [("ByteLevel", False)] and is_plain:
         return "gpt-2"
     if kinds == [("Digits", True), ("ByteLevel", False)] and is_plain:
         return "smollm"
     raise ValueError(f"the tokenizer splits text by {kinds}, which llama.cpp has no name for here: take --form hf")
+
+
+def _is_llama3(steps: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether text is cut as Llama 3's tokenizer cuts it: the regex, then bytes.
+
+    llama.cpp takes a word that is a token whole, before any merge. In a trained vocabulary the merges give the same token.
+    """
+    if [step["type"] for step in steps] != ["Split", "ByteLevel"]:
+        return False
+    words, bytes_of = steps
+    cut = words["pattern"], words["behavior"], words["invert"]
+    return cut == ({"Regex": LLAMA3_SPLIT}, "Isolated", False) and not (bytes_of["use_regex"] or bytes_of["add_prefix_space"])
 
 
 def _gguf_name(key: str) -> str:
