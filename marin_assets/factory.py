@@ -21,6 +21,7 @@ from lineage.trust.verdicts import record_check
 from marin_assets.areas import owners
 from marin_assets.describe import describe, identity_tags, materialization
 from marin_assets.event_log import LEFT_OUT, STAGE_METADATA
+from marin_assets.missing_inputs import naming_the_command
 from marin_assets.quarantine import SHARDS_CHECK, failed_check, quarantine_metadata
 from marin_assets.references import stage_references
 from resources.lab import Lab
@@ -144,8 +145,8 @@ def _external(family: AssetTemplate) -> dg.AssetSpec:
 
 def family_asset(family: AssetTemplate) -> dg.AssetsDefinition:
     """Return the Dagster asset of a template."""
-    key = dg.AssetKey(list(family.example.key))
-    stage = family.example.stage
+    example, stage = family.example, family.example.stage
+    key = dg.AssetKey(list(example.key))
 
     @dg.asset(
         key=key,
@@ -173,16 +174,18 @@ def family_asset(family: AssetTemplate) -> dg.AssetsDefinition:
     def materialize(context: dg.AssetExecutionContext) -> Iterator[Yielded]:
         lab: Lab = context.resources.lab
         partition = context.partition_key if family.partitions_def is not None else None
-        node = family.node_at(lab, partition)
+        with naming_the_command(example.key, partition):
+            node = family.node_at(lab, partition)
         if isinstance(node, Skipped):
             context.log.info(f"{key.to_user_string()}[{partition}] is left out: {node.reason}")
             yield _left_out(family, node)
             return
         store = family.store_of(lab)
         try:
-            _build_inputs(context, store, node, lab, family.builds_inputs)
-            listener = observing(context, key, partition)
-            built = lab.build(store, node, listener=listener, run_id=context.run.run_id)
+            with naming_the_command(example.key, partition):
+                _build_inputs(context, store, node, lab, family.builds_inputs)
+                listener = observing(context, key, partition)
+                built = lab.build(store, node, listener=listener, run_id=context.run.run_id)
         except IncompleteError as error:
             if any(invariant.name == SHARDS_CHECK for invariant in family.invariants):
                 yield failed_check(error, key)

@@ -121,7 +121,7 @@ def reward_training(run: RewardRun) -> dg.AssetsDefinition:
         try:
             built = lab.build(lab.store, final, listener=listener, run_id=context.run.run_id)
         except GateError as error:
-            raise LaunchRefusedError(error, key) from error
+            raise LaunchRefusedError(error, key) from None
         return dg.MaterializeResult(
             data_version=dg.DataVersion(built.artifact.data_version),
             metadata=describe(built),

@@ -161,7 +161,7 @@ def training_asset(run: Run) -> dg.AssetsDefinition:
         try:
             built = lab.build(lab.store, configured, listener=listener, run_id=context.run.run_id)
         except GateError as error:
-            raise LaunchRefusedError(error, training_key(run)) from error
+            raise LaunchRefusedError(error, training_key(run)) from None  # the UI shows the last of a chain last
         return dg.MaterializeResult(
             data_version=dg.DataVersion(built.artifact.data_version),
             metadata=describe(built),

@@ -1,11 +1,13 @@
 """A small ferry on vendored text and items: the real graph, engines and jobs at test size."""
 
 import fcntl
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 import dagster as dg
 import pytest
@@ -13,6 +15,7 @@ import small_runs
 from small_runs import DAY, small_declarations, small_ferry
 
 from lineage.shards.execution import Execution
+from lineage.signing.keys import KEY_FOLDER
 from lineage.storage.digests import file_digest, identity_digest
 from lineage.trust.fingerprint import code_fingerprint
 from marin_assets.definitions import build_defs, declared_defs
@@ -58,10 +61,14 @@ def copy_day(root: Path, config: pytest.Config) -> Path:
 
 
 def sail_day(folder: Path) -> None:
-    """Sail one day of the small ferry through its real job into `folder/lab`, recorded by an instance in `folder/dagster`."""
+    """Sail one day of the small ferry through its real job into `folder/lab`, recorded by an instance in `folder/dagster`.
+
+    What it makes is signed by the key of `folder/keys`.
+    """
     (folder / "dagster").mkdir(parents=True)
     _, _, definitions = small_lab(folder / "lab")
-    with dg.instance_for_test(temp_dir=str(folder / "dagster")) as instance:
+    keys = patch.dict(os.environ, {KEY_FOLDER: str(folder / "keys")})
+    with keys, dg.instance_for_test(temp_dir=str(folder / "dagster")) as instance:
         result = definitions.resolve_job_def("smoke_ferry").execute_in_process(partition_key=DAY, instance=instance)
         assert result.success
 

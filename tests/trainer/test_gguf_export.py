@@ -71,6 +71,7 @@ def test_the_labs_own_tokenizer_reads_back_as_llama_3s(tmp_path: Path) -> None:
     for text in [*TEXTS, "It's 12345 o'clock\r\n\n  then"]:
         assert back.encode(text).ids == tokenizer.encode(text).ids
     words = {tokenizer.decode([number]): number for number in range(257, tokenizer.get_vocab_size())}
+    words = {word: number for word, number in words.items() if "\ufffd" not in word}  # a part of a letter is no word
     assert all(tokenizer.encode(word).ids == [number] for word, number in words.items()), "llama.cpp takes a word whole"
     assert len(words) > 20 and LLAMA3_SPLIT == SPLIT_PATTERN
 
