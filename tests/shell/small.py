@@ -14,8 +14,8 @@ import pytest
 import small_runs
 from small_runs import DAY, small_declarations, small_ferry
 
+from lineage.private_files import KEY_FOLDER
 from lineage.shards.execution import Execution
-from lineage.signing.keys import KEY_FOLDER
 from lineage.storage.digests import file_digest, identity_digest
 from lineage.trust.fingerprint import code_fingerprint
 from marin_assets.definitions import build_defs, declared_defs

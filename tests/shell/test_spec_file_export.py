@@ -13,7 +13,7 @@ from small import repository
 from small_runs import small_spec
 
 from lineage.config import to_jsonable
-from lineage.signing.keys import KEY_FOLDER
+from lineage.private_files import KEY_FOLDER
 from trainer.hf.folder import is_hf_folder
 
 
