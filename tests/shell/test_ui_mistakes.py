@@ -42,14 +42,14 @@ def materialize(definitions: dg.Definitions, key: list[str], partition: str | No
         (
             "corpus/small",
             "vendored_prose",
-            "datakit/normalized[vendored_prose]",
+            "datakit/raw[vendored_prose]",
             "`./marin materialize corpus/small --partition vendored_prose`",
         ),
         ("tokenizer/bpe1k", None, "datakit/raw[vendored_prose]", "`./marin materialize tokenizer/bpe1k`"),
         (
             "runs/tiny/eval_result",
             "step-00000020|heldout",
-            "runs/tiny/checkpoint[step-00000020]",
+            "datakit/raw[vendored_prose]",
             "`./marin materialize runs/tiny/training`",
         ),
         ("ferry/corpus/small/vendored_prose", "2026-11-20", "ferry/roster[2026-11-20]", "`./marin ferry --day 2026-11-20`"),
@@ -82,6 +82,6 @@ def test_an_input_that_a_person_took_out_of_use_is_named_with_its_reason(own_day
     run = recipe.rostered_run(ferry, store, "2026-11-20")
     checkpoint = resolve(store, recipe.final_checkpoint(run))
     quarantine(checkpoint, "made on a broken machine", "a test")
-    shutil.rmtree(resolve(store, recipe.report(run)).uri)  # what is made from it is asked for again
-    line = cause_of(materialize(definitions, ["ferry", "report"], "2026-11-20"))
+    shutil.rmtree(resolve(store, recipe.final_eval(run)).uri)  # it is asked for again
+    line = cause_of(materialize(definitions, ["ferry", "runs", "smoke", "eval_result"], "2026-11-20"))
     assert "made on a broken machine" in line
