@@ -1,6 +1,4 @@
-"""Assets that compare results: the leaderboard of all of them, and the perplexity gaps of declared pairs of
-checkpoints.
-"""
+"""Assets that compare results: the leaderboard of all of them, perplexity gaps of pairs of checkpoints, and promotions."""
 
 from collections.abc import Iterator, Sequence
 
@@ -16,7 +14,9 @@ from marin_assets.event_log import STAGE_METADATA
 from marin_assets.factory import AssetTemplate, checked
 from marin_assets.references import after_inputs, within
 from recipes.gaps import Gap, gap_node
+from recipes.promotions import Promotion, promotion_node
 from recipes.records.run import Run
+from recipes.sweeps import result
 from resources.lab import Lab
 
 GROUP = "comparisons"
@@ -39,6 +39,24 @@ def gap_families(gaps: Sequence[Gap]) -> Iterator[AssetTemplate]:
             kinds=frozenset({"jax", "parquet"}),
             invariants=(FILES, ROWS),
         )
+
+
+def promotion_template(of: Promotion) -> AssetTemplate:
+    """The verdict on a variant. It reads the results of every trial of both sweeps."""
+    node = promotion_node(of)
+    trials = (*of.baseline.trials, *of.variant.trials)
+    every = {result(trial).key: dg.AllPartitionMapping() for trial in trials}
+    return AssetTemplate(
+        example=node,
+        node_at=lambda lab, partition: node,
+        node=lambda partition: node,
+        store_of=lambda lab: lab.store,
+        group=GROUP,
+        description=f"Whether `{of.variant.name}` may replace `{of.baseline.name}`: two gates of effective speed-up.",
+        kinds=frozenset({"json"}),
+        mappings=every,
+        invariants=(FILES,),
+    )
 
 
 def leaderboard_asset(results: Sequence[dg.AssetKey], runs: Sequence[Run]) -> dg.AssetsDefinition:

@@ -14,7 +14,7 @@ from jobs import campaigns, upkeep
 from marin_assets.alerts import alerts_asset
 from marin_assets.areas import owners
 from marin_assets.canary import canary_asset, canary_data, canary_training
-from marin_assets.comparisons import gap_families, leaderboard_asset
+from marin_assets.comparisons import gap_families, leaderboard_asset, promotion_template
 from marin_assets.data import card_assets, corpus_assets, evaluation_assets, mix_assets, policy_assets
 from marin_assets.dependency_canary import dependency_canary_asset
 from marin_assets.factory import AssetTemplate, asset_of
@@ -42,6 +42,7 @@ from recipes.gaps import gap_node
 from recipes.histories.declared import declared_histories
 from recipes.lab import Broken, Declarations, declarations
 from recipes.models import PublishedModel
+from recipes.promotions import promotion_node
 from recipes.records.reward_run import RewardRun
 from recipes.records.run import Run
 from recipes.records.sweep import Sweep
@@ -90,6 +91,9 @@ def tabled(declared: Declarations) -> tuple[AssetTable, Declarations]:
         declared.policies, lambda corpus: corpus.name, lambda corpus: table.add(policy_assets(corpus), data.corpora(corpus))
     )
     gaps = kept(declared.gaps, lambda gap: gap.name, lambda gap: table.add(gap_families([gap]), [gap_node(gap)]))
+    promotions = kept(
+        declared.promotions, lambda of: of.name, lambda of: table.add([promotion_template(of)], [promotion_node(of)])
+    )
     canaries = kept(declared.canaries, lambda canary: canary.campaign, lambda canary: table.add(*canary_data(canary)))
     return table, replace(
         declared,
@@ -101,6 +105,7 @@ def tabled(declared: Declarations) -> tuple[AssetTable, Declarations]:
         corpora=corpora,
         policies=policies,
         gaps=gaps,
+        promotions=promotions,
         canaries=canaries,
         broken=tuple(broken),
     )

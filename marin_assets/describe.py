@@ -235,6 +235,7 @@ _NEEDS: Mapping[str, frozenset[str]] = {
     "science.swarm_confirmation": frozenset({"confirmation"}),
     "science.forecast": frozenset({"forecast"}),
     "science.verdict": frozenset({"verdict"}),
+    "science.promotion": frozenset({"promotion"}),
     "science.verdicts": frozenset({"verdicts"}),
 }
 """The part of `extra` that each stage shows. Manifests of older stage versions may hold less."""
@@ -269,6 +270,7 @@ _RECORDED: Mapping[str, _Show] = {
     "science.swarm_confirmation": swarm_views.confirmation,
     "science.forecast": science_views.forecast,
     "science.verdict": science_views.verdict,
+    "science.promotion": science_views.promotion,
     "science.verdicts": science_views.verdicts,
 }
 _DRAWN: Mapping[str, _Show] = {
@@ -289,6 +291,7 @@ _DRAWN: Mapping[str, _Show] = {
     "evals.export_canary": eval_views.samples,
     "evals.audit": contamination_views.audit_tables,
     "science.fit": science_views.law_picture,
+    "science.promotion": science_views.promotion_page,
     "science.verdicts": science_views.verdicts_page,
     "science.swarm_fit": swarm_views.fit_picture,
     "science.swarm_proposal": swarm_views.proposal_page,

@@ -46,6 +46,23 @@ def law_picture(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     return {"isoflop_curves": inline(artifact.file("law.png").read_bytes()), "page": page}
 
 
+def promotion(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """Return the verdict with its reason, speed-ups by size and projections."""
+    facts = artifact.manifest.extra["promotion"]
+    return {
+        "verdict": dg.MetadataValue.text(facts["verdict"]),
+        "why": dg.MetadataValue.text(facts["why"] or "both gates are passed"),
+        "speed_ups": records_table(facts["speed_ups"], ("size", "factor", "low", "high", "smallest_visible")),
+        "projections": records_table(facts["projections"], ("budget", "difference", "low", "high")),
+    }
+
+
+def promotion_page(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """Return speed-ups with their intervals, and the page."""
+    picture = inline(artifact.file("promotion.png").read_bytes())
+    return {"speed_up_by_size": picture, "page": page_link(artifact, "promotion.md")}
+
+
 def forecast(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     """Return the point and intervals, and what the forecast is bound to."""
     facts = artifact.manifest.extra["forecast"]

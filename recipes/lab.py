@@ -15,6 +15,7 @@ from lineage.project import PREFIX
 from recipes import studies
 from recipes.canary import Canary, canary
 from recipes.gaps import Gap
+from recipes.promotions import Promotion
 from recipes.records.data import Corpus
 from recipes.records.reward_run import RewardRun
 from recipes.records.run import Run
@@ -44,7 +45,7 @@ class Broken:
 
 @dataclass(frozen=True)
 class Declarations:
-    """What a lab declares: runs, sweeps, swarms, runs on rewards, synthetic sets, corpora, gaps, canaries, and broken ones."""
+    """What a lab declares: runs, sweeps, swarms, sets, corpora, gaps, promotions, canaries, and declarations with a mistake."""
 
     runs: tuple[Run, ...] = ()
     sweeps: tuple[Sweep, ...] = ()
@@ -53,6 +54,7 @@ class Declarations:
     synthetic: tuple[SyntheticSet, ...] = ()
     corpora: tuple[Corpus, ...] = ()
     gaps: tuple[Gap, ...] = ()
+    promotions: tuple[Promotion, ...] = ()
     policies: tuple[Corpus, ...] = ()
     """Corpora whose sources are also marked by the published contamination policies."""
 
@@ -103,6 +105,7 @@ def load(declared: Mapping[str, Callable[[], Study]]) -> Declarations:
             loading.members(name, "synthetic set", study.synthetic, loading.synthetic)
             loading.members(name, "corpus", study.corpora, loading.corpora)
             loading.members(name, "gap", study.gaps, loading.gaps)
+            loading.members(name, "promotion", study.promotions, loading.promotions)
             loading.members(name, "corpus of policies", study.policies, loading.policies)
             for hardware in study.canaries:
                 for record in loading.tried(partial(canary, hardware), f"canary_{hardware}", name):
@@ -117,6 +120,7 @@ def load(declared: Mapping[str, Callable[[], Study]]) -> Declarations:
         synthetic=tuple(loading.synthetic.values()),
         corpora=tuple(loading.corpora.values()),
         gaps=tuple(loading.gaps.values()),
+        promotions=tuple(loading.promotions.values()),
         policies=tuple(loading.policies.values()),
         canaries=tuple(loading.canaries.values()),
         broken=tuple(loading.broken),
@@ -135,12 +139,13 @@ class _Loading:
     synthetic: dict[str, SyntheticSet] = field(default_factory=dict)
     corpora: dict[str, Corpus] = field(default_factory=dict)
     gaps: dict[str, Gap] = field(default_factory=dict)
+    promotions: dict[str, Promotion] = field(default_factory=dict)
     policies: dict[str, Corpus] = field(default_factory=dict)
     canaries: dict[str, Canary] = field(default_factory=lambda: {"cpu": canary("cpu")})
     broken: list[Broken] = field(default_factory=list)
     study_of: dict[str, str] = field(default_factory=dict)
 
-    def members[T: (Run, Sweep, Swarm, RewardRun, SyntheticSet, Corpus, Gap)](
+    def members[T: (Run, Sweep, Swarm, RewardRun, SyntheticSet, Corpus, Gap, Promotion)](
         self, study: str, kind: str, declared: tuple[Callable[[], T], ...], into: dict[str, T]
     ) -> None:
         for function in declared:

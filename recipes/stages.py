@@ -58,6 +58,7 @@ from science.mixtures.fit_stage import SWARM_FIT
 from science.mixtures.proposal_stage import SWARM_PROPOSAL
 from science.mixtures.runs import SWARM_RUNS
 from science.mixtures.snr_stage import SWARM_SNR
+from science.promotion_stage import PROMOTION
 from trainer.hf.adapter import HF_ADAPTER
 from trainer.hf.export import HF_MODEL
 from trainer.hf.import_model import HF_IMPORT
@@ -116,6 +117,7 @@ def stages() -> Mapping[str, Stage]:
         SWARM_CONFIRMATION,
         FORECAST,
         VERDICT,
+        PROMOTION,
         BOARD,
         ADDITION,
         BENCHMARK,

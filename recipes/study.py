@@ -1,9 +1,10 @@
-"""A study declares runs, sweeps, swarms, corpora, gaps and canaries that answer one question."""
+"""A study declares runs, sweeps, swarms, corpora, gaps, promotions and canaries that answer one question."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from recipes.gaps import Gap
+from recipes.promotions import Promotion
 from recipes.records.data import Corpus
 from recipes.records.reward_run import RewardRun
 from recipes.records.run import Run
@@ -30,6 +31,7 @@ class Study:
     """Corpora that no run trains on, for comparison with others."""
 
     gaps: tuple[Callable[[], Gap], ...] = ()
+    promotions: tuple[Callable[[], Promotion], ...] = ()
     policies: tuple[Callable[[], Corpus], ...] = ()
     """Corpora whose sources are also marked by the published contamination policies, for comparison."""
 

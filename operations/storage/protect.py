@@ -22,6 +22,7 @@ KEPT_STAGES: Mapping[str, str] = {
     **dict.fromkeys(PUBLISHED, "published or exported"),
     "science.forecast": "a frozen forecast",
     "science.verdict": "the verdict on a forecast",
+    "science.promotion": "the verdict on a variant",
     "lineage.waiver": "a waiver",
 }
 CHECKPOINTS = ("trainer.checkpoint", REWARD_CHECKPOINT)

@@ -15,6 +15,7 @@ from lineage.writing.write import writing
 from marin_assets.definitions import build_defs
 from recipes.forecasts import Forecast
 from recipes.lab import Declarations
+from recipes.promotions import Promotion
 from recipes.records.run import Run
 from recipes.records.sweep import Sweep
 from recipes.sweeps import RESULT_CONFIG, result, results, trial
@@ -78,25 +79,27 @@ def loss_of(spec: RunSpec) -> float:
     return 1.5 + 0.6 * (size.parameters / middle.parameters) ** -0.35 + 1.2 * (size.tokens / middle.tokens) ** -0.35
 
 
-def write_trials(store: Store, sweep: Sweep) -> None:
-    """Build the data for real, then write every trial and its result as the law says; each has noise of its own."""
+def write_trials(store: Store, sweep: Sweep, gain: float = 0.0) -> None:
+    """Build the data for real, then write every trial and its result as the law says less `gain`; each has its own noise."""
     random = np.random.default_rng(0)
     for node in ancestors_first(results(sweep)):
         if node.stage.job is None:
             build(store, node)
     policy = identity_digest(to_jsonable(RESULT_CONFIG))
     for run in sweep.trials:
-        with writing(store, spec_of(store, trial(run))):
-            pass
-        value = loss_of(run.spec) + float(two_terms(random, SIGMA, (1,))[0])
+        with writing(store, spec_of(store, trial(run))) as out:
+            out.extra["throughput"] = {"gflops_per_second": 100.0}
+        value = loss_of(run.spec) - gain + float(two_terms(random, SIGMA, (1,))[0])
         with writing(store, spec_of(store, result(run))) as out:
             score = {"task": "heldout", "metric": METRIC, "value": value}
             out.extra["result"] = {"policy": policy, "diverged": None, "scores": [score]}
 
 
-def definitions(root: Path, *runs: Run, sweep: Sweep | None = None) -> dg.Definitions:
-    """The lab that declares a sweep and some runs."""
-    declared = Declarations(runs=runs, sweeps=(sweep or declared_sweep(),))
+def definitions(
+    root: Path, *runs: Run, sweep: Sweep | None = None, others: tuple[Sweep, ...] = (), promotions: tuple[Promotion, ...] = ()
+) -> dg.Definitions:
+    """The lab that declares a sweep, some runs, other sweeps and promotions."""
+    declared = Declarations(runs=runs, sweeps=(sweep or declared_sweep(), *others), promotions=promotions)
     return build_defs(LabResource(root=str(root), workers=1), ferry=small_ferry(), declared=declared)
 
 

@@ -27,6 +27,7 @@ from lineage.build.waiver_stage import waive
 from lineage.trust.verdicts import quarantine
 from lineage.trust.waivers import Waiver
 from recipes.forecasts import Forecast, forecast, outcome, verdict
+from recipes.promotions import Promotion, promotion_node
 from recipes.records.run import Run
 from recipes.records.sweep import Loss, Sweep
 from recipes.runs import checkpoint, mixture
@@ -210,3 +211,45 @@ def test_cheat_10_a_second_forecast_under_another_name_must_be_named(before: Pat
     refused(before, declared_target(replace(FORECAST, name="g")), "another forecast of this run", forecasts="forecasts/g")
     named = declared_target(replace(FORECAST, name="g", siblings=("f",)))
     assert materialize(definitions(before, named), "forecasts/g").success
+
+
+def pairs_sweep(name: str) -> Sweep:
+    """A run of the middle width at each budget."""
+    base = declared_sweep(seeds=1)
+    chosen = [index for index, run in enumerate(base.trials) if f"-d{WIDTHS[2]}-" in run.name]
+    return replace(base, name=name, trials=tuple(base.trials[i] for i in chosen), budgets=BUDGETS, law=None)
+
+
+def promotion(variant: Sweep) -> Promotion:
+    names = [run.name for run in pairs_sweep("baseline").trials]
+    return Promotion("p", declared_sweep(), pairs_sweep("baseline"), variant, 1.5, tuple(names[:1]), tuple(names[1:]), (1e9,))
+
+
+@pytest.mark.parametrize(("gain", "verdict"), [(0.3, "promote"), (-0.1, "bench")], ids=["better", "worse"])
+def test_a_variant_is_judged_by_two_gates_in_the_graph(gain: float, verdict: str, before: Path) -> None:
+    variant = pairs_sweep("variant")
+    of = promotion(variant)
+    defs = definitions(before, others=(of.baseline, variant), promotions=(of,))
+    assert not materialize(defs, "promotions/p").success, "its results are not there yet"
+    write_trials(store_of(before), of.baseline)
+    write_trials(store_of(before), variant, gain)
+    done = materialize(defs, *LAW, "promotions/p")
+    assert done.success
+    (event,) = (each for each in done.get_asset_materialization_events() if each.asset_key.path == ["promotions", "p"])
+    assert event.materialization.metadata["verdict"].text == verdict
+    assert {"speed_ups", "projections", "speed_up_by_size", "page"} <= event.materialization.metadata.keys()
+    inputs = {each.name for each in made(before, promotion_node(of)).spec.inputs}
+    assert {name.split("[")[0].split(".")[0] for name in inputs} >= {"fit"} and len(inputs) == 1 + 2 * len(BUDGETS)
+
+
+def test_a_promotion_that_cannot_be_judged_is_refused() -> None:
+    of = promotion(pairs_sweep("variant"))
+    shorter = replace(of.variant, trials=of.variant.trials[:-1], budgets=BUDGETS[:-1])
+    for changes, message in (
+        ({"variant": shorter}, "baseline has 3 trials, variant has 2; pair them"),
+        ({"law": of.baseline}, "sweep baseline declares no law"),
+        ({"variant": replace(of.variant, loss=Loss("heldout", "loss"))}, "compare 2 different losses"),
+        ({"first": ("nope",)}, "a gate names nope"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            replace(of, **changes)
