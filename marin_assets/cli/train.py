@@ -150,9 +150,15 @@ def choices(own: Own) -> Iterator[str]:
 
 
 def _train_spec_file(files: list[str]) -> None:
-    """Train the spec file that is the only argument. Raises: ValueError for other arguments without a name."""
+    """Train the spec file that is the only argument.
+
+    Raises: ValueError for other arguments without a name, and for a mistake in the file: the trainer would print a traceback.
+    """
     if len(files) != 1 or not files[0].endswith(".json"):
         raise ValueError("give --name NAME and a folder or files of text, or one spec.json; `marin train -h` explains it")
     if not Path(files[0]).is_file():
         raise ValueError(f"{files[0]}: there is no such file; `./marin spec tiny > spec.json` writes one")
+    from trainer.spec_file import open_job
+
+    open_job(Path(files[0]))
     os.execv(sys.executable, [sys.executable, "-m", f"{PREFIX}trainer", files[0]])

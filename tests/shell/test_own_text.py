@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from small import repository
+from small_runs import small_spec
 from test_cli_mistakes import marin, the_line
 from test_quickstart import shown_in_order
 
@@ -21,6 +22,7 @@ from datakit.readers.read import read_file
 from datakit.sources.record import Record
 from datakit.sources.source import Records
 from datakit.survey import survey
+from lineage.config import to_jsonable
 from marin_assets.definitions import tabled
 from marin_assets.runs import training_key
 from recipes import lab, sources
@@ -176,6 +178,22 @@ def test_a_mistake_is_one_line(command: str, texts: Path, own: dict[str, str], t
     for part in MISTAKES[command]:
         assert part in line
     assert not (tmp_path / "own").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "thing", "remedy"),
+    [
+        ("run:", "spec.json is not JSON", ""),
+        ('{"root": "ROOT", "mixture": "mixture/nope", "run": RUN}', "'mixture/nope'", "./marin list"),
+        ('{"root": "ROOT", "mixtures": "mixture/nope", "run": RUN}', "mixtures", "mixture"),
+        ('{"root": "ROOT", "mixture": "mixture/nope", "run": {}}', "run", "spec.json"),
+    ],
+)
+def test_a_mistake_in_a_spec_file_is_one_line(text: str, thing: str, remedy: str, own: dict[str, str], tmp_path: Path) -> None:
+    run = json.dumps(to_jsonable(small_spec("by_hand")))
+    (tmp_path / "spec.json").write_text(text.replace("ROOT", str(tmp_path / "root")).replace("RUN", run))
+    line = the_line(marin(["train", str(tmp_path / "spec.json")], own))
+    assert thing in line and remedy in line, line
 
 
 def in_a_process(arguments: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:

@@ -29,7 +29,7 @@ def test_a_run_of_a_spec_file_alone_is_trained_and_exported_in_both_forms(own_da
     root = own_day / "lab/ttl-7d"
     spec = tmp_path / "spec.json"
     trained = replace(small_spec("by_hand"), num_steps=8, save_every_steps=None)
-    spec.write_text(json.dumps({"root": str(root), "mixture": "ferry/mixture/small", "run": to_jsonable(trained)}))
+    spec.write_text(json.dumps({"root": str(root), "mixture": "ferry/mixture/small[2026-11-20]", "run": to_jsonable(trained)}))
     environment = os.environ | {"MARIN_ROOT": str(own_day / "lab"), "JAX_PLATFORMS": "cpu", KEY_FOLDER: str(own_day / "keys")}
     run(["train", str(spec)], environment)
     folder, gguf = tmp_path / "by_hand", tmp_path / "by_hand.gguf"
