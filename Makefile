@@ -54,9 +54,9 @@ post-train-study: setup ## The same with three seeds, imitation of own right ans
 swarm: setup ## Search a mixture: 38 trials over six sources, a frozen proposal, 24 runs by fresh seeds, a page (20 minutes); goes on where it was killed
 	@$(PY) -m scenarios swarm
 
-canary-lock: setup ## Train the canary under LOCK=requirements.next.lock too (built into .venv-candidate): losses equal? speed?
+canary-lock: setup ## Train the canary under LOCK=requirements.next.lock too (built into .venv-candidate): losses equal? speed? STEPS=60 is quicker
 	@sh tools/bootstrap.sh $(LOCK) .venv-candidate
-	@./marin canary --against .venv-candidate/bin/python
+	@./marin canary --against .venv-candidate/bin/python $(if $(STEPS),--steps $(STEPS))
 
 site: setup ## Write the lab's public site, static pages, into .marin/site
 	@./marin site --into .marin/site

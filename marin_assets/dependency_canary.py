@@ -35,6 +35,7 @@ FOLDER = ".operations/dependency_canary"
 MIN_SPEED, MAX_SPEED = 0.8, 1.25
 """Candidate's tokens a second over this environment's; one run on each side of a shared machine is no finer than that."""
 EQUAL, SPEED = "losses_equal", "speed_in_band"
+IMPORT = "import trainer.train"
 LIST = "import importlib.metadata as m, json; print(json.dumps({d.name.lower(): d.version for d in m.distributions()}))"
 
 
@@ -77,9 +78,10 @@ def compare_environments(lab: Lab, candidate: str, run: Run) -> Difference:
     """Train a run in this environment and in the one of another interpreter, in scratch stores, and compare.
 
     The run's data is made in the lab's store where it is missing. Raises: JobFailedError if a run ends with an error;
-    ValueError for an interpreter that does not start.
+    ValueError for an interpreter that does not start, or whose packages the trainer cannot import.
     """
     packages = {python: _packages(python) for python in (sys.executable, candidate)}
+    _check_imports(candidate)
     node = checkpoint(run, run.spec.num_steps)
     inputs = [lab.build(lab.store, ancestor).artifact for ancestor in ancestors_first([node]) if ancestor is not node]
     here, there = (_trained(inputs, run, python, packages[python]) for python in (sys.executable, candidate))
@@ -122,6 +124,14 @@ def _packages(python: str) -> dict[str, str]:
             "`sh tools/bootstrap.sh LOCK .venv-candidate` and name .venv-candidate/bin/python"
         ) from error
     return json.loads(listed.stdout)
+
+
+def _check_imports(python: str) -> None:
+    """Import the trainer by an interpreter, before this environment trains for minutes. Raises: ValueError with its error."""
+    done = subprocess.run([python, "-c", IMPORT], capture_output=True, text=True)
+    if done.returncode:
+        why = done.stderr.strip().splitlines()[-1:] or [f"it ended with status {done.returncode}"]
+        raise ValueError(f"the trainer does not import by {python}: {why[0]}; its packages do not fit together")
 
 
 def record(store: Store, found: Difference, day: str) -> str:

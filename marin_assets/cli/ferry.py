@@ -68,11 +68,14 @@ def canary(
     hardware: Annotated[str, typer.Option(help="What it trains on: cpu, or what a study declares.")] = "cpu",
     day: Annotated[str | None, DAY] = None,
     against: Annotated[str, typer.Option(help="Interpreter of another environment: train in both and compare.")] = "",
+    steps: Annotated[int | None, typer.Option(min=1, help="Compare over fewer steps than the canary's 300.")] = None,
     as_json: Annotated[bool, AS_JSON] = False,
 ) -> None:
     """Materialize a day's canary: its fixed run and the verdict on it; or compare two environments by it."""
     if against:
-        return compare_lock_files(against, day_of(day), as_json=as_json)
+        return compare_lock_files(against, day_of(day), steps, as_json=as_json)
+    if steps is not None:
+        raise ValueError(f"--steps is {steps}; it goes with --against: the daily canary has a band for all its steps")
     known = {each.hardware: each for each in declarations().canaries}
     if hardware not in known:
         raise ValueError(
@@ -90,12 +93,15 @@ def canary(
     exit_by(passed)
 
 
-def compare_lock_files(python: str, day: str, *, as_json: bool) -> None:
+def compare_lock_files(python: str, day: str, steps: int | None, *, as_json: bool) -> None:
     """Train the canary here and in another environment, print what differs, and exit by whether all losses are equal."""
     from marin_assets.dependency_canary import compare_environments, record
 
     lab = lab_from_environment().lab()
-    found = compare_environments(lab, python, canary_run("cpu", day))
+    run = canary_run("cpu", day)
+    if steps is not None:
+        run = dataclasses.replace(run, spec=dataclasses.replace(run.spec, num_steps=steps, save_every_steps=None))
+    found = compare_environments(lab, python, run)
     where = record(lab.store, found, day)
     if as_json:
         print_json({**dataclasses.asdict(found), "text": found.text, "record": where})

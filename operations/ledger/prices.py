@@ -85,7 +85,7 @@ def cost(
     if used is None:
         return Cost(None, f"an attempt on {hardware} has no recorded end")
     if price is None:
-        return Cost(None, f"no price of {hardware} on {day}")
+        return Cost(None, f"no price of {hardware or 'hardware without a name'} on {day}")
     return Cost(charge(price, used, price.hosts if one_host else 1), "")
 
 

@@ -10,6 +10,7 @@ from operations.site.names import TRAINED, Names, as_date, as_time, mapping, num
 from operations.site.store_reader import Known, Place, World
 
 CURVES = 4
+ROLLOUTS = "post_training.rollouts"
 
 type Group = tuple[str, str]
 """A store's name and the name of a run or sweep in it."""
@@ -50,6 +51,10 @@ def run_page(world: World, names: Names, run: Group, checkpoints: Sequence[Known
     if open_ones:
         last = {one.artifact.spec.process: one for one in open_ones}
         sections.append(Section("Learning curve", tuple(curve_of(one) for one in list(last.values())[-CURVES:])))
+        rolled = _rollouts(world, names, run)
+        if rolled:
+            columns = ("iteration", "rollouts", "mean reward", "right", "used")
+            sections.append(Section("Rollouts", tuple(listing("Rollouts by iteration", columns, rolled, (1, 2, 3, 4)))))
         sections.append(Section("Model card", tuple(model_card(open_ones[-1]))))
         places = [one.place for one in open_ones]
         sections.append(Section("Data", (sources_table(world, names, places[-1:]),)))
@@ -85,6 +90,22 @@ def cost_of(world: World, places: Sequence[Place]) -> str:
     if unknown or not costs:
         return f"not known: {'; '.join(unknown) or 'no attempt is recorded'}"
     return shown(sum((Decimal(str(cost["dollars"])) for cost in costs), Decimal(0)))
+
+
+def _rollouts(world: World, names: Names, run: Group) -> list[tuple[Cell, ...]]:
+    """What a run on rewards has sampled, in the order of its iterations. Of what is withheld only the name is shown."""
+    of_run = [
+        one
+        for one in world.known.values()
+        if one.artifact.spec.stage == ROLLOUTS and (one.place[0], "/".join(one.artifact.spec.key[:-1])) == run
+    ]
+    rows: list[tuple[Cell, ...]] = []
+    for one in sorted(of_run, key=lambda one: one.place):
+        facts = {} if one.withheld else mapping(one.artifact.manifest.extra.get("iteration"))
+        count = None if one.withheld else one.artifact.manifest.statistics.get("rows_out")
+        numbers = (shown(number(facts.get(name))) for name in ("reward", "right"))
+        rows.append((names.artifact(one.place), shown(count), *numbers, shown(facts.get("used"))))
+    return rows
 
 
 def _forecasts(world: World, names: Names, places: Sequence[Place]) -> list[tuple[Cell, ...]]:

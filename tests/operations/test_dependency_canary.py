@@ -51,6 +51,15 @@ def test_an_interpreter_that_does_not_start_is_named(tmp_path: Path) -> None:
         compare_environments(Lab.at(str(tmp_path)), "no_python", small_run("canary"))
 
 
+def test_packages_that_the_trainer_cannot_import_are_named_before_anything_trains(tmp_path: Path) -> None:
+    other = tmp_path / "python"
+    other.write_text(f'#!/bin/sh\nexec {sys.executable} -I "$@"\n')  # -I: without the checkout on its path
+    other.chmod(0o755)
+    with pytest.raises(ValueError, match=r"the trainer does not import by .*: ModuleNotFoundError: No module named 'trainer'"):
+        compare_environments(Lab.at(str(tmp_path / "lab")), str(other), small_run("canary"))
+    assert not (tmp_path / "lab").exists()
+
+
 def test_without_another_environment_the_checks_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(CANDIDATE, raising=False)
     result = dg.materialize([dependency_canary_asset()], resources={"lab": Lab.at(str(tmp_path))})

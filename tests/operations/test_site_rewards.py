@@ -20,7 +20,17 @@ def test_a_run_on_rewards_has_a_page_with_its_scores_and_its_audit(tmp_path: Pat
         audit={"verdict": "partial_only", "step": 6, "counts": counts})  # fmt: skip
     build(tmp_path / "site", store)
     run, audit = page_of(tmp_path / "site", "runs/sums"), page_of(tmp_path / "site", f"runs/sums/contamination_audit[{step}]")
-    for wanted in ("0.625", "pass@4", "0.875", "partial_only", "hidden_dim", 'svg class="lineage"'):
+    for wanted in (
+        "Rollouts by iteration",
+        "iteration-00000000",
+        "0.25",
+        "0.625",
+        "pass@4",
+        "0.875",
+        "partial_only",
+        "hidden_dim",
+        'svg class="lineage"',
+    ):
         assert wanted in run, wanted
     assert "matched after" in audit and "seen in training" in audit
     listed = (tmp_path / "site/kind/run.html").read_text()
