@@ -236,6 +236,7 @@ _NEEDS: Mapping[str, frozenset[str]] = {
     "science.forecast": frozenset({"forecast"}),
     "science.verdict": frozenset({"verdict"}),
     "science.promotion": frozenset({"promotion"}),
+    "science.seed_variance": frozenset({"seeds"}),
     "science.verdicts": frozenset({"verdicts"}),
 }
 """The part of `extra` that each stage shows. Manifests of older stage versions may hold less."""
@@ -271,6 +272,7 @@ _RECORDED: Mapping[str, _Show] = {
     "science.forecast": science_views.forecast,
     "science.verdict": science_views.verdict,
     "science.promotion": science_views.promotion,
+    "science.seed_variance": science_views.seed_variance,
     "science.verdicts": science_views.verdicts,
 }
 _DRAWN: Mapping[str, _Show] = {
@@ -292,6 +294,7 @@ _DRAWN: Mapping[str, _Show] = {
     "evals.audit": contamination_views.audit_tables,
     "science.fit": science_views.law_picture,
     "science.promotion": science_views.promotion_page,
+    "science.seed_variance": science_views.seed_page,
     "science.verdicts": science_views.verdicts_page,
     "science.swarm_fit": swarm_views.fit_picture,
     "science.swarm_proposal": swarm_views.proposal_page,

@@ -16,7 +16,7 @@ from marin_assets.references import after_inputs
 from recipes.forecasts import forecast, forecast_of, outcome, verdict
 from recipes.records.run import Run
 from recipes.records.sweep import Sweep
-from recipes.sweeps import fit, result, table, table_now
+from recipes.sweeps import fit, result, seed_variance, table, table_now
 from resources.lab import Lab
 from science.forecasts.board import BOARD, KEY, build_board
 
@@ -26,7 +26,7 @@ AGREE = WarningCheck("forms_agree", "at larger budgets the forms agree within th
 
 
 def law_templates(sweep: Sweep) -> Iterator[AssetTemplate]:
-    """Yield the table of a sweep, and its law if it declares one."""
+    """Yield the table of a sweep, and its law and seed variance if it declares them."""
     every = {result(sweep.trials[0]).key: dg.AllPartitionMapping()}
     rows = single(
         table(sweep), lambda lab: table_now(lab.store, sweep), SWEEPS,
@@ -42,6 +42,16 @@ def law_templates(sweep: Sweep) -> Iterator[AssetTemplate]:
             "json",
         )  # fmt: skip
         yield replace(law, invariants=(FILES, CONVERGED), advisories=(AGREE,))
+    if sweep.crossed_seeds:
+        node = seed_variance(sweep)
+        variance = single(
+            node,
+            lambda lab: node,
+            SWEEPS,
+            f"How much the loss of one run of `{sweep.name}` varies by seed, in two terms.",
+            "json",
+        )
+        yield replace(variance, mappings=every, invariants=(FILES,))
 
 
 def forecast_templates(run: Run) -> Iterator[AssetTemplate]:

@@ -63,6 +63,22 @@ def promotion_page(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     return {"speed_up_by_size": picture, "page": page_link(artifact, "promotion.md")}
 
 
+def seed_variance(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """Return the standard deviation of one run by budget, in its terms."""
+    rows = [
+        {term: row[term] ** 0.5 for term in ("initialization", "data_order", "rest")}
+        | {"flops": row["flops"], "sigma": row["sigma"]}
+        for row in artifact.manifest.extra["seeds"]["budgets"]
+    ]
+    return {"standard_deviations": records_table(rows, ("flops", "sigma", "initialization", "data_order", "rest"))}
+
+
+def seed_page(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """Return the terms by budget, and the page."""
+    picture = inline(artifact.file("seeds.png").read_bytes())
+    return {"terms_by_budget": picture, "page": page_link(artifact, "seeds.md")}
+
+
 def forecast(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     """Return the point and intervals, and what the forecast is bound to."""
     facts = artifact.manifest.extra["forecast"]

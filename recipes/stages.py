@@ -59,6 +59,7 @@ from science.mixtures.proposal_stage import SWARM_PROPOSAL
 from science.mixtures.runs import SWARM_RUNS
 from science.mixtures.snr_stage import SWARM_SNR
 from science.promotion_stage import PROMOTION
+from science.seed_stage import SEED_VARIANCE
 from trainer.hf.adapter import HF_ADAPTER
 from trainer.hf.export import HF_MODEL
 from trainer.hf.import_model import HF_IMPORT
@@ -118,6 +119,7 @@ def stages() -> Mapping[str, Stage]:
         FORECAST,
         VERDICT,
         PROMOTION,
+        SEED_VARIANCE,
         BOARD,
         ADDITION,
         BENCHMARK,

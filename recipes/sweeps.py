@@ -1,6 +1,7 @@
-"""Nodes of a sweep: the trial and the result of each of its runs, their table, and the law that is fitted to it."""
+"""Nodes of a sweep: trial and result of each of its runs, their table, the law that is fitted to it, its seed variance."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 
 from evals.items.stage import TRIAL_RESULT, TaskSpec, TrialResultConfig
@@ -13,6 +14,7 @@ from recipes.records.sweep import Sweep
 from recipes.runs import checkpoint
 from science.forecasts.fit_stage import FIT
 from science.forecasts.table import TABLE, Expected, TableConfig
+from science.seed_stage import SEED_VARIANCE, SeedVarianceConfig
 
 SHOWN_MISSING = 40
 RESULT_CONFIG = TrialResultConfig(TaskSpec(HELDOUT_TASK, "perplexity"), EVAL_SEED)
@@ -78,3 +80,21 @@ def fit(sweep: Sweep, of: Node | None = None) -> Node:
     if sweep.law is None:
         raise ValueError(f"sweep {sweep.name} declares no law; give it a FitConfig")
     return Node(("sweeps", sweep.name, "fit"), None, FIT, sweep.law, {"table": of or table(sweep)})
+
+
+def crossed(run: Run, seeds: Sequence[int], orders: Sequence[int]) -> tuple[Run, ...]:
+    """Return one trial for each seed of initialization and each seed of data order: `<run>-i<seed>-o<order>`."""
+
+    def at(seed: int, order: int) -> Run:
+        name = f"{run.name}-i{seed}-o{order}"
+        mix = replace(run.data, name=f"{run.data.name}-o{order}", order_seed=order)
+        return replace(run, spec=replace(run.spec, name=name, seed=seed), data=mix)
+
+    return tuple(at(seed, order) for seed in seeds for order in orders)
+
+
+def seed_variance(sweep: Sweep) -> Node:
+    """The variance of one run's loss by initialization and by data order, at each budget."""
+    loss = sweep.loss
+    config = SeedVarianceConfig(loss.task, loss.metric, loss.unit)
+    return Node(("sweeps", sweep.name, "seed_variance"), None, SEED_VARIANCE, config, {"results": results(sweep)})

@@ -37,6 +37,10 @@ class Sweep:
     max_missing: int = 0
     """More trials than this without a result, and there is no table."""
 
+    crossed_seeds: bool = False
+    """The trials cross seeds of initialization with seeds of data order (`recipes.sweeps.crossed`); then there is the asset
+    `sweeps/<name>/seed_variance`."""
+
     place: SwarmTrialOf | None = None
     """Where trials of a swarm are placed; None: below `sweeps/<name>`."""
 

@@ -5,6 +5,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from law_lab import (
     BUDGETS,
@@ -31,7 +32,7 @@ from recipes.promotions import Promotion, promotion_node
 from recipes.records.run import Run
 from recipes.records.sweep import Loss, Sweep
 from recipes.runs import checkpoint, mixture
-from recipes.sweeps import fit, result, table
+from recipes.sweeps import crossed, fit, result, seed_variance, table
 
 FORECAST = Forecast("f", declared_sweep())
 TARGET = declared_target(FORECAST)
@@ -253,3 +254,14 @@ def test_a_promotion_that_cannot_be_judged_is_refused() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             replace(of, **changes)
+
+
+def test_the_seed_variance_of_a_crossed_sweep_is_an_asset(before: Path) -> None:
+    run = replace(declared_target(None, "base"), spec=spec_of_size("base", WIDTHS[0], BUDGETS[0]))
+    sweep = Sweep("seeds", crossed(run, (0, 1), (3, 4)), crossed_seeds=True)
+    assert [trial.name for trial in sweep.trials] == ["base-i0-o3", "base-i0-o4", "base-i1-o3", "base-i1-o4"]
+    write_trials(store_of(before), sweep)
+    assert materialize(definitions(before, others=(sweep,)), "sweeps/seeds/seed_variance").success
+    (row,) = made(before, seed_variance(sweep)).manifest.extra["seeds"]["budgets"]
+    losses = [made(before, result(trial)).manifest.extra["result"]["scores"][0]["value"] for trial in sweep.trials]
+    assert row["runs"] == 4 and row["sigma"] <= 2 * np.std(losses)
