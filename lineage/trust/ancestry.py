@@ -72,12 +72,14 @@ def ancestry(store: Store, refs: Sequence[InputRef], judge: Judge) -> list[Seen]
     visited: dict[RefKey, Seen] = {}
     level, snapshot = list(refs), snapshot_of(store)
     with ThreadPoolExecutor(READERS, thread_name_prefix="ancestors") as pool:
+        snapshot.list_remembered(refs, pool)
         while level:
             fresh = {(ref.address, ref.data_version): ref for ref in level if (ref.address, ref.data_version) not in visited}
             snapshot.list_partitions(fresh.values(), pool)
             seen = list(pool.map(partial(_look, snapshot, judge), fresh.values()))
             visited.update({one.ref_key: one for one in seen})
             level = [ref for one in seen for ref in one.inputs]
+    snapshot.remember(refs, [one.ref for one in visited.values()])
     return list(visited.values())
 
 

@@ -5,6 +5,7 @@ read once is kept in the scratch folder under the stamp that the listing showed.
 generation, which is part of the stamp, so a kept text is that of the file until the listing shows another stamp.
 """
 
+import json
 import logging
 import uuid
 from collections.abc import Collection, Iterable, Mapping
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from lineage.artifact.spec import InputRef, partition_address
 from lineage.artifact.store import Store
+from lineage.names import check_relative
 from lineage.storage.digests import text_digest
 from lineage.storage.files import Listed
 from lineage.storage.root import READERS, Storage
@@ -43,10 +45,13 @@ class Snapshot:
 
     def list_partitions(self, refs: Iterable[InputRef], pool: Executor) -> None:
         """List the partitions of some refs that are not listed yet."""
-        new = {partition_address(ref.key, ref.partition): ref.key for ref in refs}
-        new = {place: key for place, key in new.items() if place not in self.listings}
+        self._list({partition_address(ref.key, ref.partition): "/".join(ref.key) for ref in refs}, pool)
+
+    def _list(self, wanted: Mapping[str, str], pool: Executor) -> None:
+        """List partitions (address -> key) that are not listed yet."""
+        new = {place: key for place, key in wanted.items() if place not in self.listings}
         by_key = groupby(sorted(new, key=lambda place: (new[place], place)), key=new.__getitem__)
-        groups = [("/".join(key), list(places)) for key, places in by_key]
+        groups = [(key, list(places)) for key, places in by_key]
         whole = list(pool.map(self._list_key, groups))
         single = [
             place for whole_listing, (_, places) in zip(whole, groups, strict=True) if whole_listing is None for place in places
@@ -87,6 +92,28 @@ class Snapshot:
                 _keep(kept, data)
         return data
 
+    def list_remembered(self, refs: Iterable[InputRef], pool: Executor) -> None:
+        """List at once the partitions that the ancestors of some refs had at the last gate, in place of level by level.
+
+        What was remembered decides only which listings come early: partitions that it lacks are listed when they are met.
+        """
+        if self.memory is not None:
+            self._list(_remembered(self._places_of(refs)), pool)
+
+    def remember(self, refs: Iterable[InputRef], seen: Iterable[InputRef]) -> None:
+        """Remember the partitions of the ancestors of some refs for the next gate."""
+        if self.memory is not None:
+            places = {partition_address(ref.key, ref.partition): "/".join(ref.key) for ref in seen}
+            text = json.dumps(places, sort_keys=True).encode()
+            where = self._places_of(refs)
+            if _remembered(where) != places:
+                _keep(where, text)
+
+    def _places_of(self, refs: Iterable[InputRef]) -> Path:
+        assert self.memory is not None
+        addresses = " ".join(sorted(ref.address for ref in refs))
+        return self.memory / text_digest(f"ancestors of {self.storage.root} {addresses}")
+
     def of(self, place: str) -> "Reader":
         return Reader(self, place)
 
@@ -122,6 +149,18 @@ def _kept(path: Path, size: int) -> bytes | None:
     except FileNotFoundError:
         return None
     return data if len(data) == size else None
+
+
+def _remembered(path: Path) -> dict[str, str]:
+    """Return partitions (address -> key) that an earlier gate remembered; none where the file says anything else."""
+    try:
+        places = json.loads(path.read_bytes())
+        for place, key in places.items():
+            if check_relative(place, "a partition").rpartition("/")[0] != key:
+                return {}
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+        return {}
+    return places
 
 
 def _keep(path: Path, data: bytes) -> None:

@@ -11,6 +11,7 @@ from gcs_server import GcsServer
 from lineage.artifact.spec import ArtifactSpec, InputRef
 from lineage.artifact.store import Artifact, Store
 from lineage.graph.below import children_of, made_by
+from lineage.storage.files import Listed
 from lineage.storage.gs import BucketFiles
 from lineage.trust.gate import inspect
 from lineage.trust.verdicts import quarantine
@@ -52,6 +53,34 @@ def test_partitions_are_listed_together_and_texts_are_read_once(gcs: GcsServer, 
     assert first["list"] <= 5, "the log's, the mixture's, the caches', the sources', one to spare"
     assert first["read"] <= 2 * (1 + 2 * SOURCES), "a manifest and a signature each"
     assert gcs.counts["list"] == first["list"] and gcs.counts["read"] == 0
+
+
+def test_at_the_next_gate_partitions_of_all_levels_are_listed_at_once(
+    gcs: GcsServer, made: tuple[Artifact, list[Artifact]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Caches and sources are two levels: their listings are held until both are under way."""
+    mixture, raw = made
+    assert problems(mixture.store, mixture.ref("x")) == []
+    together = threading.Barrier(2, timeout=60)
+    listing_up_to = BucketFiles.listing_up_to
+
+    def held(files: BucketFiles, prefix: str, most: int) -> dict[str, Listed] | None:
+        together.wait()
+        return listing_up_to(files, prefix, most)
+
+    monkeypatch.setattr(BucketFiles, "listing_up_to", held)
+    mixture.store.storage.delete(f"{raw[2].spec.address}/manifest.json")
+    assert problems(mixture.store, mixture.ref("x")) == [("missing", "tests/raw[s2]")], "what is listed is of this gate"
+
+
+@pytest.mark.parametrize("text", ["garbage", "[1]", '{"../x": ".."}', '{"/etc/x": "/etc"}', '{"tests/raw/s1": "tests"}', "{}"])
+def test_what_was_remembered_of_the_last_gate_decides_nothing(made: tuple[Artifact, list[Artifact]], text: str) -> None:
+    mixture, raw = made
+    assert problems(mixture.store, mixture.ref("x")) == []
+    (where,) = (path for path in (mixture.store.scratch / "gate").iterdir() if path.read_bytes().startswith(b'{"tests/'))
+    where.write_text(text)
+    quarantine(raw[1], "leaked", "ada")
+    assert problems(mixture.store, mixture.ref("x")) == [("quarantined", "tests/raw[s1]")]
 
 
 def test_a_manifest_that_was_written_again_is_read_again(gcs: GcsServer, made: tuple[Artifact, list[Artifact]]) -> None:
