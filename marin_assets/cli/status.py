@@ -17,19 +17,18 @@ from marin_assets.cli.console import print_json, print_table
 from marin_assets.cli.listing import age, duration, size
 from marin_assets.cli.options import AS_JSON, ROOT
 from marin_assets.cli.show_lineage import stores_of
-from marin_assets.outcomes import Outcome, outcomes
+from marin_assets.outcomes import CAMPAIGN_TAG, Outcome, outcomes
 from operations.probes.outcomes import health, since
-from recipes.lab import declarations
 
 SHOWN_OUTCOMES = 5
+FERRY = "ferry"
 
 
 def status(as_json: Annotated[bool, AS_JSON] = False, root: Annotated[str | None, ROOT] = None) -> None:
     """Show the latest ferries and canaries, and for each kind of artifact how many there are, their size, age and cost."""
     rows = holdings(stores_of(root))
     with dg.DagsterInstance.get() as instance:
-        campaigns = ("ferry", *(canary.campaign for canary in declarations().canaries))
-        history = {campaign: outcomes(instance, campaign) for campaign in campaigns}
+        history = {campaign: outcomes(instance, campaign) for campaign in campaigns_of(instance)}
     services = health_of_services(stores_of(root)[0])
     if as_json:
         listed = {name: [dataclasses.asdict(o) for o in attempts] for name, attempts in history.items()}
@@ -50,6 +49,12 @@ def status(as_json: Annotated[bool, AS_JSON] = False, root: Annotated[str | None
     print_table(_holdings_table(rows), console)
     total = sum(row["num_bytes"] for row in rows), sum(row["cpu_seconds"] for row in rows)
     console.print(f"{sum(row['artifacts'] for row in rows):,} artifacts, {size(total[0])}, {total[1] / 3600:.2f} CPU hours")
+
+
+def campaigns_of(instance: dg.DagsterInstance) -> list[str]:
+    """Return the ferry, and every campaign that has run. Reading what is declared would take longer than all the rest."""
+    ran = {value for _, values in instance.get_run_tags([CAMPAIGN_TAG]) for value in values}
+    return [FERRY, *sorted(ran - {FERRY})]
 
 
 def health_of_services(store: Store) -> list[dict[str, Any]]:
