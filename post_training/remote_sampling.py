@@ -23,6 +23,7 @@ from post_training.policies import Policies, Policy
 from post_training.rollout_requests import RolloutRequests
 from post_training.rollouts import Drawn, Origin
 from post_training.sampling import Roller
+from post_training.spec import RewardRunSpec
 from serving.broker.client import ItemRequest, Recorded
 from serving.samples import Sample, sample_request, samples_of
 from serving.server.sampling import Sampling
@@ -179,14 +180,18 @@ class RemoteRoller:
         return Drawn(tokens, starts, lengths, ended, log_probs, log_probs, np.zeros_like(log_probs), None, kept)
 
 
-def remote_roller(job: Job, run: str, local: Roller, url: str) -> RemoteRoller:
-    """Open the asynchronous path of a run. Raises: ValueError if no broker is named."""
-    spec = local.spec
-    if not url:
+def check_broker(spec: RewardRunSpec, url: str) -> None:
+    """Raises: ValueError if workers sample for the run and no broker is named."""
+    if spec.max_staleness and not url:
         raise ValueError(
             f"run {spec.run.name} has max_staleness {spec.max_staleness}, so workers sample its rollouts: set MARIN_ROLLOUTS "
             "to the URL of their broker (docs/recipes/train_with_rewards.md)"
         )
+
+
+def remote_roller(job: Job, run: str, local: Roller, url: str) -> RemoteRoller:
+    """Open the asynchronous path of a run."""
+    spec = local.spec
     folder, tokenizer = job.store.scratch / "policies" / spec.run.name / run, job.inputs["tokenizer"]
     assert isinstance(tokenizer, Artifact)
     policies = Policies(folder, spec.run.model, tokenizer.file(TOKENIZER_FILE), local.words.stop)

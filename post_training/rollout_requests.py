@@ -86,7 +86,10 @@ class RolloutRequests:
         while (work := self.waiting.get()) is not None:
             record, one = work
             try:
-                record.add(one.item, ask_one(session, self.url, one, {}, self.patience))
+                answer = ask_one(session, self.url, one, {}, self.patience)
+                if answer.status != 200:  # not on disk: a run that starts again asks again
+                    raise RuntimeError(f"{self.url} refuses {one.item!r} ({answer.status}): {answer.answer}")
+                record.add(one.item, answer)
             except Exception as fault:  # `answers` raises it in the trainer's thread
                 self.fault = self.fault or fault
             with self.changed:

@@ -18,7 +18,7 @@ from lineage.jobs.job import Job
 from lineage.shards.measure import measuring
 from post_training.asking import Asked, Words
 from post_training.environments.verify import verifier_of
-from post_training.remote_sampling import RemoteRoller, remote_roller
+from post_training.remote_sampling import RemoteRoller, check_broker, remote_roller
 from post_training.rollouts import drawn_of, policy_digest, rollouts_config, write_rollouts
 from post_training.sampling import Roller
 from post_training.spec import KLConfig
@@ -52,6 +52,7 @@ def train_on_rewards(
     words, environment = Words.of(_input(job, "tokenizer")), _input(job, "environment")
     start = start_input(job, config.run)
     check_vocabulary(config, words, start)
+    check_broker(config, running.rollouts)
     asked = Asked.of(environment, "train", words, config.longest_prompt)
     layout = Layout.of(running.mesh)
     with measuring() as cost:

@@ -148,6 +148,12 @@ def test_kills_at_ten_random_moments_change_no_bit(finished: Store, tmp_path: Pa
     assert "MARIN_REWARD_FAULT" not in os.environ
 
 
+def test_an_asynchronous_run_without_workers_says_what_is_missing(finished: Store) -> None:
+    spec = learner(max_staleness=1)
+    with pytest.raises(ValueError, match="run alone has max_staleness 1, so workers sample its rollouts: set MARIN_ROLLOUTS"):
+        build(finished, node(replace(spec, run=replace(spec.run, name="alone"))), launcher=here)
+
+
 def test_another_tokenizer_than_the_start_is_refused(finished: Store) -> None:
     other = replace(tokenizer(), key=("tokenizer", "other"), config=replace(tokenizer().config, vocab_size=258,
         special_tokens=("<|endoftext|>", "<|more|>")))  # fmt: skip
