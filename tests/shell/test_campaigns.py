@@ -153,12 +153,8 @@ def _the_board_follows(sailed: Sailed) -> None:
     selection = dg.AssetSelection.assets(board_key)
     asked = dg.evaluate_automation_conditions(sailed.definitions, sailed.instance, selection)
     assert asked.get_num_requested(board_key) == 1
-    assert dg.materialize(
-        [sailed.definitions.resolve_assets_def(board_key)],
-        instance=sailed.instance,
-        selection=[board_key],
-        resources={"lab": sailed.resource},
-    ).success
+    board_asset = sailed.definitions.resolve_assets_def(board_key)
+    assert dg.materialize([board_asset], instance=sailed.instance, selection=[board_key]).success
     board = sailed.instance.get_latest_materialization_event(board_key)
     assert board is not None and board.asset_materialization is not None
     assert board.asset_materialization.metadata["results"].value == 1
