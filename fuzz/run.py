@@ -81,22 +81,21 @@ def run(target: Target, inputs: int, seed: int, keep: bool = True) -> Report:
             folder = Path(top) / "inside"
             folder.mkdir()
             start = 0.0
-            for number in range(len(kept) + inputs):
-                data = kept[number] if number < len(kept) else mutated(target.seeds, draw)
-                try:
+            try:
+                for number in range(len(kept) + inputs):
+                    data = kept[number] if number < len(kept) else mutated(target.seeds, draw)
                     fault = _attempted(target, data, folder, report)
-                except KeyboardInterrupt:
-                    report.stopped, report.inputs = True, report.inputs - 1
-                    break
-                if escaped := [path.name for path in Path(top).iterdir() if path != folder]:
-                    fault = ("a path escaped", f"it wrote {escaped} outside its folder")
-                if fault is not None and fault[0] not in report.faults:
-                    report.faults[fault[0]] = f"{_kept(target.name, data) if keep else ''} {fault[1]}"
-                _empty(folder)
-                if number == len(kept) + inputs // 10:
-                    start = resident_mib()
-                if len(report.faults) >= SHOWN_FAULTS:
-                    break
+                    if escaped := [path.name for path in Path(top).iterdir() if path != folder]:
+                        fault = ("a path escaped", f"it wrote {escaped} outside its folder")
+                    if fault is not None and fault[0] not in report.faults:
+                        report.faults[fault[0]] = f"{_kept(target.name, data) if keep else ''} {fault[1]}"
+                    _empty(folder)
+                    if number == len(kept) + inputs // 10:
+                        start = resident_mib()
+                    if len(report.faults) >= SHOWN_FAULTS:
+                        break
+            except KeyboardInterrupt:
+                report.stopped = True
             report.growth_mib = resident_mib() - start if start else 0.0
     finally:
         signal.signal(signal.SIGALRM, before)

@@ -27,8 +27,8 @@ def test_a_run_that_is_stopped_says_of_how_many_inputs_it_tells():
             raise KeyboardInterrupt
 
     report = run(Target("stopped", [b"x"], attempt), inputs=100, seed=0, keep=False)
-    assert (report.inputs, report.stopped, report.sound) == (29, True, False)
-    assert str(report).startswith("stopped: stopped: 29 inputs")
+    assert (report.inputs, report.stopped, report.sound) == (30, True, False)
+    assert str(report).startswith("stopped: stopped: 30 inputs")
 
 
 def broken(data: bytes, folder: Path) -> None:

@@ -71,7 +71,12 @@ def _window(kind: str, stated: Mapping[str, Any]) -> int | None:
     windowed = kind == MISTRAL or (kind == QWEN3 and stated.get("use_sliding_window", False))
     window = stated.get("sliding_window") if windowed else None
     first = 0 if kind == MISTRAL else stated.get("max_window_layers", 28)
-    by_window = [FULL if window is None or layer < first else SLIDING for layer in range(stated["num_hidden_layers"])]
+    count = stated["num_hidden_layers"]  # of a file of strangers: nothing here takes time or memory by its size
+    if not isinstance(count, int):
+        raise ValueError(f"num_hidden_layers is {count!r}; a whole number is allowed")
+    by_window = ({FULL} if window is None or first > 0 else set()) | (
+        {SLIDING} if window is not None and count > first else set()
+    )
     layers = set(stated.get("layer_types") or by_window)
     if layers == {FULL} and (window is None or kind == QWEN3):
         return None

@@ -7,6 +7,10 @@ from typing import ClassVar
 from trainer.spec.checks import require, require_multiple
 
 
+MOST_LAYERS = 10_000
+"""A published config with more is hostile: every layer takes a name, an array and a line of a plan."""
+
+
 @dataclass(frozen=True)
 class Llama3RopeScaling:
     """Stretch the slow rotary frequencies for contexts beyond `original_max_seq_len`
@@ -55,6 +59,7 @@ class DecoderConfig:
     def __post_init__(self) -> None:
         for name in ("vocab_size", "hidden_dim", "intermediate_dim", "num_layers", "num_heads", "num_kv_heads", "max_seq_len"):
             require(getattr(self, name) > 0, f"model.{name}", getattr(self, name), "positive")
+        require(self.num_layers <= MOST_LAYERS, "model.num_layers", self.num_layers, f"at most {MOST_LAYERS:,}")
         if self.head_width is None:
             require_multiple("model.hidden_dim", self.hidden_dim, self.num_heads)
         require_multiple("model.num_heads", self.num_heads, self.num_kv_heads)
