@@ -6,7 +6,6 @@ from typing import ClassVar
 
 from trainer.spec.checks import require, require_multiple
 
-
 MOST_LAYERS = 10_000
 """A published config with more is hostile: every layer takes a name, an array and a line of a plan."""
 
