@@ -113,15 +113,19 @@ def _attempted(target: Target, data: bytes, folder: Path, report: Report) -> tup
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
         report.returned += 1
+        fault = None
     except target.named:
-        return None
+        fault = None
     except ValueError as error:
-        return None if not isinstance(error, UNNAMED) and str(error) else _where(error)
+        fault = None if not isinstance(error, UNNAMED) and str(error) else _where(error)
     except (Exception, LateError) as error:
-        return _where(error)
-    finally:
-        report.longest_seconds = max(report.longest_seconds, time.monotonic() - began)
-    return None
+        fault = _where(error)
+    took = time.monotonic() - began
+    report.longest_seconds = max(report.longest_seconds, took)
+    if fault is None and took > 2 * target.seconds:
+        # An error raised in a callback of the garbage collector is printed and lost, so LateError may not arrive.
+        return "late", f"it took {took:.1f} s and was not stopped; at most {target.seconds:g} s are allowed"
+    return fault
 
 
 def _where(error: BaseException) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 import importlib
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,10 @@ def broken(data: bytes, folder: Path) -> None:
             b"\xff".decode()
         case b"s":
             time.sleep(60)
+        case b"l":
+            with suppress(BaseException):  # as a callback of the garbage collector loses what it raises
+                time.sleep(60)
+            time.sleep(0.5)
         case b"e":
             (folder.parent / "escaped").write_text("x")
         case b"v":
@@ -52,6 +57,7 @@ def broken(data: bytes, folder: Path) -> None:
         (b"k", "KeyError"),
         (b"u", "UnicodeDecodeError"),
         (b"s", "LateError"),
+        (b"l", "late"),
         (b"e", "a path escaped"),
         (b"v", None),
         (b"o", None),

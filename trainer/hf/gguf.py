@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf import GGUFReader
 from gguf.quants import dequantize
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 
 from lineage.strangers import naming
+from trainer.hf.gguf_reader import BoundedReader
 
 OUTER = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 LAYER = {
@@ -30,11 +30,11 @@ LAYER = {
     "ffn_down": "mlp.down_proj",
 }
 CONTROL = 3
+"""Token type of special tokens, which text cannot contain."""
 LLAMA3_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 """The split of Llama 3's tokenizer, `llama-bpe` in llama.cpp; the lab's own tokenizers have it (`datakit.tokens.tokenizer`)."""
-"""Token type of special tokens, which text cannot contain."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def read_gguf(path: Path) -> GgufModel:
 
 
 def _read(path: Path) -> GgufModel:
-    reader = GGUFReader(path)
+    reader = BoundedReader(path)
     facts = {name: field.contents() for name, field in reader.fields.items()}
     if facts.get("general.architecture") != "llama":
         raise ValueError(f"{path.name}: architecture is {facts.get('general.architecture')!r}; it must be llama")
