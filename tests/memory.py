@@ -26,9 +26,10 @@ def forget_cached(module: ModuleType) -> None:
             function.cache_clear()
 
 
-def return_freed_memory() -> None:
-    """Free what only cycles refer to, and give freed memory back to the kernel: glibc keeps it otherwise."""
-    gc.collect()
+def return_freed_memory(cycles: bool = True) -> None:
+    """Give freed memory back to the kernel, which glibc keeps otherwise; before that, free what only cycles refer to."""
+    if cycles:
+        gc.collect()
     if "pyarrow" in sys.modules:
         sys.modules["pyarrow"].default_memory_pool().release_unused()
     ctypes.CDLL("libc.so.6").malloc_trim(0)
