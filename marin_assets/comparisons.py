@@ -1,4 +1,4 @@
-"""Assets that compare results: the leaderboard of all of them, perplexity gaps of pairs of checkpoints, and promotions."""
+"""Assets that compare results: the leaderboard of all of them, perplexity gaps, promotions, correlations."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,6 +13,7 @@ from marin_assets.due import PROMISE, RESULTS_PRESENT, results_check
 from marin_assets.event_log import STAGE_METADATA
 from marin_assets.factory import AssetTemplate, checked
 from marin_assets.references import after_inputs, within
+from recipes.correlations import PoolCorrelation, correlation_node
 from recipes.gaps import Gap, gap_node
 from recipes.promotions import Promotion, promotion_node
 from recipes.records.run import Run
@@ -55,6 +56,22 @@ def promotion_template(of: Promotion) -> AssetTemplate:
         description=f"Whether `{of.variant.name}` may replace `{of.baseline.name}`: two gates of effective speed-up.",
         kinds=frozenset({"json"}),
         mappings=every,
+        invariants=(FILES,),
+    )
+
+
+def correlation_template(of: PoolCorrelation) -> AssetTemplate:
+    """Rank correlations of perplexity pools with task scores. It reads results of all its checkpoints."""
+    node = correlation_node(of)
+    return AssetTemplate(
+        example=node,
+        node_at=lambda lab, partition: node,
+        node=lambda partition: node,
+        store_of=lambda lab: lab.store,
+        group=GROUP,
+        description=f"Which held-out text goes with which task score over {len(of.points)} checkpoints, p values corrected.",
+        kinds=frozenset({"json"}),
+        mappings={each.key: dg.AllPartitionMapping() for each in of.results},
         invariants=(FILES,),
     )
 

@@ -14,7 +14,7 @@ from jobs import campaigns, upkeep
 from marin_assets.alerts import alerts_asset
 from marin_assets.areas import owners
 from marin_assets.canary import canary_asset, canary_data, canary_training
-from marin_assets.comparisons import gap_families, leaderboard_asset, promotion_template
+from marin_assets.comparisons import correlation_template, gap_families, leaderboard_asset, promotion_template
 from marin_assets.data import card_assets, corpus_assets, evaluation_assets, mix_assets, policy_assets
 from marin_assets.dependency_canary import dependency_canary_asset
 from marin_assets.factory import AssetTemplate, asset_of
@@ -37,6 +37,7 @@ from marin_assets.telemetry import traces_asset
 from marin_assets.transparency import transparency_log_asset
 from marin_assets.weekly import weekly_report_asset
 from recipes import data
+from recipes.correlations import correlation_node
 from recipes.ferry import Ferry
 from recipes.gaps import gap_node
 from recipes.histories.declared import declared_histories
@@ -94,6 +95,9 @@ def tabled(declared: Declarations) -> tuple[AssetTable, Declarations]:
     promotions = kept(
         declared.promotions, lambda of: of.name, lambda of: table.add([promotion_template(of)], [promotion_node(of)])
     )
+    correlations = kept(
+        declared.correlations, lambda of: of.name, lambda of: table.add([correlation_template(of)], [correlation_node(of)])
+    )
     canaries = kept(declared.canaries, lambda canary: canary.campaign, lambda canary: table.add(*canary_data(canary)))
     return table, replace(
         declared,
@@ -106,6 +110,7 @@ def tabled(declared: Declarations) -> tuple[AssetTable, Declarations]:
         policies=policies,
         gaps=gaps,
         promotions=promotions,
+        correlations=correlations,
         canaries=canaries,
         broken=tuple(broken),
     )

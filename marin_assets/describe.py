@@ -236,6 +236,7 @@ _NEEDS: Mapping[str, frozenset[str]] = {
     "science.forecast": frozenset({"forecast"}),
     "science.verdict": frozenset({"verdict"}),
     "science.promotion": frozenset({"promotion"}),
+    "science.correlations": frozenset({"correlations"}),
     "science.seed_variance": frozenset({"seeds"}),
     "science.verdicts": frozenset({"verdicts"}),
 }
@@ -272,6 +273,7 @@ _RECORDED: Mapping[str, _Show] = {
     "science.forecast": science_views.forecast,
     "science.verdict": science_views.verdict,
     "science.promotion": science_views.promotion,
+    "science.correlations": science_views.correlations,
     "science.seed_variance": science_views.seed_variance,
     "science.verdicts": science_views.verdicts,
 }
@@ -294,6 +296,7 @@ _DRAWN: Mapping[str, _Show] = {
     "evals.audit": contamination_views.audit_tables,
     "science.fit": science_views.law_picture,
     "science.promotion": science_views.promotion_page,
+    "science.correlations": science_views.correlations_page,
     "science.seed_variance": science_views.seed_page,
     "science.verdicts": science_views.verdicts_page,
     "science.swarm_fit": swarm_views.fit_picture,

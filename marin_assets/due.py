@@ -7,10 +7,9 @@ import dagster as dg
 from evals.tasks.policy import PolicyRule
 from lineage.artifact.store import Artifact
 from lineage.build.plan import find_all
-from marin_assets.runs import eval_node
 from recipes.policies import policy_config
 from recipes.records.run import Run
-from recipes.runs import checkpoint
+from recipes.runs import checkpoint, task_result
 from resources.lab import Lab
 from trainer.spec.stage import parse_step_partition, step_partition
 
@@ -39,7 +38,7 @@ def due_rules(run: Run, step: str) -> list[PolicyRule]:
 def missing_results(lab: Lab, steps: Iterable[tuple[Run, str]]) -> list[tuple[Run, str, PolicyRule]]:
     """Return what is due at some steps of some runs and missing."""
     due = [(run, step, rule) for run, step in steps for rule in due_rules(run, step)]
-    artifacts = find_all(lab.store, (eval_node(run, parse_step_partition(step), rule.task) for run, step, rule in due))
+    artifacts = find_all(lab.store, (task_result(run, parse_step_partition(step), rule.task) for run, step, rule in due))
     return [one for one, artifact in zip(due, artifacts, strict=True) if artifact is None]
 
 

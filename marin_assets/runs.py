@@ -13,7 +13,6 @@ from functools import cache
 import dagster as dg
 from pydantic import Field
 
-from evals.items.stage import TaskSpec
 from lineage.build.plan import Node
 from lineage.trust.gate import GateError
 from marin_assets.areas import owners
@@ -36,12 +35,12 @@ from recipes.runs import (
     audit,
     checkpoint,
     contamination_scores,
-    eval_result,
     eval_tasks,
     export_canary,
     hf_adapter,
     hf_model,
     preference_scores,
+    task_result,
 )
 from resources.lab import Lab
 from resources.progress import observing
@@ -192,10 +191,10 @@ def eval_results(run: Run) -> AssetTemplate:
 
     def node(partition: str | None) -> Node:
         step, task = step_and_task(str(partition))
-        return eval_node(run, parse_step_partition(step), tasks[task])
+        return task_result(run, parse_step_partition(step), tasks[task])
 
     return AssetTemplate(
-        example=eval_node(run, run.spec.num_steps, next(iter(tasks.values()))),
+        example=task_result(run, run.spec.num_steps, next(iter(tasks.values()))),
         node_at=lambda lab, partition: node(partition),
         node=node,
         store_of=lambda lab: lab.store,
@@ -273,8 +272,3 @@ def _step_template(
         partitions_def=steps(saved_partitions(run)),
         invariants=invariants,
     )
-
-
-def eval_node(run: Run, step: int, task: TaskSpec) -> Node:
-    """Return the node of the scores of one task at one step."""
-    return eval_result(run, step, (task,), partition=f"{step_partition(step)}|{task.name}")

@@ -63,6 +63,22 @@ def promotion_page(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     return {"speed_up_by_size": picture, "page": page_link(artifact, "promotion.md")}
 
 
+def correlations(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """Return how many pairs are shown, what could not show, and every pair."""
+    facts = artifact.manifest.extra["correlations"]
+    return {
+        "shown": dg.MetadataValue.text(f"{len(facts['shown'])} of {len(facts['pairs'])} pairs"),
+        "smallest_rho_that_would_show": dg.MetadataValue.float(facts["smallest_visible"]),
+        "pairs": records_table(facts["pairs"], ("pool", "score", "rho", "p", "corrected")),
+    }
+
+
+def correlations_page(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """Return the table of colours, and the page."""
+    picture = inline(artifact.file("correlations.png").read_bytes())
+    return {"rank_correlations": picture, "page": page_link(artifact, "correlations.md")}
+
+
 def seed_variance(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     """Return the standard deviation of one run by budget, in its terms."""
     rows = [

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from lineage.project import PREFIX
 from recipes import studies
 from recipes.canary import Canary, canary
+from recipes.correlations import PoolCorrelation
 from recipes.gaps import Gap
 from recipes.promotions import Promotion
 from recipes.records.data import Corpus
@@ -55,6 +56,7 @@ class Declarations:
     corpora: tuple[Corpus, ...] = ()
     gaps: tuple[Gap, ...] = ()
     promotions: tuple[Promotion, ...] = ()
+    correlations: tuple[PoolCorrelation, ...] = ()
     policies: tuple[Corpus, ...] = ()
     """Corpora whose sources are also marked by the published contamination policies."""
 
@@ -106,6 +108,7 @@ def load(declared: Mapping[str, Callable[[], Study]]) -> Declarations:
             loading.members(name, "corpus", study.corpora, loading.corpora)
             loading.members(name, "gap", study.gaps, loading.gaps)
             loading.members(name, "promotion", study.promotions, loading.promotions)
+            loading.members(name, "correlation", study.correlations, loading.correlations)
             loading.members(name, "corpus of policies", study.policies, loading.policies)
             for hardware in study.canaries:
                 for record in loading.tried(partial(canary, hardware), f"canary_{hardware}", name):
@@ -121,6 +124,7 @@ def load(declared: Mapping[str, Callable[[], Study]]) -> Declarations:
         corpora=tuple(loading.corpora.values()),
         gaps=tuple(loading.gaps.values()),
         promotions=tuple(loading.promotions.values()),
+        correlations=tuple(loading.correlations.values()),
         policies=tuple(loading.policies.values()),
         canaries=tuple(loading.canaries.values()),
         broken=tuple(loading.broken),
@@ -140,12 +144,13 @@ class _Loading:
     corpora: dict[str, Corpus] = field(default_factory=dict)
     gaps: dict[str, Gap] = field(default_factory=dict)
     promotions: dict[str, Promotion] = field(default_factory=dict)
+    correlations: dict[str, PoolCorrelation] = field(default_factory=dict)
     policies: dict[str, Corpus] = field(default_factory=dict)
     canaries: dict[str, Canary] = field(default_factory=lambda: {"cpu": canary("cpu")})
     broken: list[Broken] = field(default_factory=list)
     study_of: dict[str, str] = field(default_factory=dict)
 
-    def members[T: (Run, Sweep, Swarm, RewardRun, SyntheticSet, Corpus, Gap, Promotion)](
+    def members[T: (Run, Sweep, Swarm, RewardRun, SyntheticSet, Corpus, Gap, Promotion, PoolCorrelation)](
         self, study: str, kind: str, declared: tuple[Callable[[], T], ...], into: dict[str, T]
     ) -> None:
         for function in declared:

@@ -174,6 +174,11 @@ def eval_result(run: Run, step: int, tasks: tuple[TaskSpec, ...], partition: str
     )
 
 
+def task_result(run: Run, step: int, task: TaskSpec) -> Node:
+    """Scores of one task of the policy at a step."""
+    return eval_result(run, step, (task,), partition=f"{step_partition(step)}|{task.name}")
+
+
 def model_scores(model: PublishedModel, run: Run, task: TaskSpec) -> Node:
     """One task of a run's suites on a published model, by the policy that our own checkpoints are evaluated by."""
     inputs = {

@@ -48,6 +48,7 @@ from post_training.synthetic.accepted import SYNTHETIC_ACCEPTED
 from post_training.synthetic.rollouts import SYNTHETIC_ROLLOUTS
 from post_training.texts import PROMPT_TEXTS, ROLLOUT_TEXTS
 from recipes.contamination import DeclaredPolicy
+from science.correlation_stage import CORRELATIONS
 from science.forecasts.board import BOARD
 from science.forecasts.fit_stage import FIT
 from science.forecasts.freeze import FORECAST
@@ -119,6 +120,7 @@ def stages() -> Mapping[str, Stage]:
         FORECAST,
         VERDICT,
         PROMOTION,
+        CORRELATIONS,
         SEED_VARIANCE,
         BOARD,
         ADDITION,

@@ -1,8 +1,9 @@
-"""A study declares runs, sweeps, swarms, corpora, gaps, promotions and canaries that answer one question."""
+"""A study declares runs, sweeps, swarms, corpora, gaps, promotions, correlations and canaries that answer one question."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from recipes.correlations import PoolCorrelation
 from recipes.gaps import Gap
 from recipes.promotions import Promotion
 from recipes.records.data import Corpus
@@ -32,6 +33,7 @@ class Study:
 
     gaps: tuple[Callable[[], Gap], ...] = ()
     promotions: tuple[Callable[[], Promotion], ...] = ()
+    correlations: tuple[Callable[[], PoolCorrelation], ...] = ()
     policies: tuple[Callable[[], Corpus], ...] = ()
     """Corpora whose sources are also marked by the published contamination policies, for comparison."""
 

@@ -12,11 +12,10 @@ from marin_assets.cli.materialize import INTERACTIVE, make
 from marin_assets.cli.stage_lines import StageLines, quiet
 from marin_assets.describe import materialization, provenance, recorded
 from marin_assets.event_log import reports
-from marin_assets.runs import eval_node
 from recipes import data
 from recipes.lab import declarations
 from recipes.records.run import HELDOUT_TASK, Run
-from recipes.runs import audit, checkpoint, eval_tasks
+from recipes.runs import audit, checkpoint, eval_tasks, task_result
 from recipes.sources import source_config
 from resources.dagster_private import keep_engines
 from resources.lab import Lab, lab_from_environment
@@ -82,7 +81,7 @@ def final_nodes(run: Run, *, benchmarks: bool) -> list[Node]:
     """Return the last checkpoint, its scores on held-out text or on every task of the policy, and its audit."""
     last = run.spec.num_steps
     tasks = [task for task in eval_tasks(run) if benchmarks or task.name == HELDOUT_TASK]
-    return [checkpoint(run, last), *(eval_node(run, last, task) for task in tasks), audit(run, last)]
+    return [checkpoint(run, last), *(task_result(run, last, task) for task in tasks), audit(run, last)]
 
 
 def check_heldout(corpora: Sequence[Artifact]) -> None:
@@ -106,7 +105,7 @@ def report_checkpoints(instance: dg.DagsterInstance, store: Store, run: Run) -> 
 def outcome(store: Store, run: Run) -> dict[str, object]:
     """Return the loss, the held-out bits a byte and the audit's verdict at a run's last step, and the checkpoint's place."""
     last, heldout = run.spec.num_steps, next(task for task in eval_tasks(run) if task.name == HELDOUT_TASK)
-    nodes = (checkpoint(run, last), eval_node(run, last, heldout), audit(run, last))
+    nodes = (checkpoint(run, last), task_result(run, last, heldout), audit(run, last))
     trained, scored, audited = (resolve(store, node) for node in nodes)
     bits = [score["value"] for score in scored.manifest.extra["scores"] if score["metric"] == BITS_PER_BYTE]
     return {

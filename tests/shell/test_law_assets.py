@@ -22,17 +22,22 @@ from law_lab import (
     store_of,
     write_trials,
 )
+from small_runs import small_run
 
 from lineage.artifact.store import Artifact
 from lineage.build.waiver_stage import waive
 from lineage.trust.verdicts import quarantine
 from lineage.trust.waivers import Waiver
+from marin_assets.definitions import tabled
+from recipes.correlations import PoolCorrelation, correlation_node
 from recipes.forecasts import Forecast, forecast, outcome, verdict
+from recipes.lab import Declarations
 from recipes.promotions import Promotion, promotion_node
 from recipes.records.run import Run
 from recipes.records.sweep import Loss, Sweep
-from recipes.runs import checkpoint, mixture
+from recipes.runs import checkpoint, eval_tasks, mixture
 from recipes.sweeps import crossed, fit, result, seed_variance, table
+from science.correlation_stage import CorrelationConfig
 
 FORECAST = Forecast("f", declared_sweep())
 TARGET = declared_target(FORECAST)
@@ -265,3 +270,17 @@ def test_the_seed_variance_of_a_crossed_sweep_is_an_asset(before: Path) -> None:
     (row,) = made(before, seed_variance(sweep)).manifest.extra["seeds"]["budgets"]
     losses = [made(before, result(trial)).manifest.extra["result"]["scores"][0]["value"] for trial in sweep.trials]
     assert row["runs"] == 4 and row["sigma"] <= 2 * np.std(losses)
+
+
+def test_correlations_of_declared_checkpoints_are_an_asset() -> None:
+    runs = tuple(small_run(f"run{number}") for number in range(5))
+    task = next(task.name for task in eval_tasks(runs[0]) if task.name != "heldout")
+    compared = CorrelationConfig(("heldout/prose",), ((task, "gold_bits_per_byte"),))
+    of = PoolCorrelation("pools", tuple((run, run.spec.num_steps) for run in runs), compared)
+    _, declared = tabled(Declarations(runs=runs, correlations=(of,)))
+    assert declared.broken == () and declared.correlations == (of,)
+    results = correlation_node(of).inputs["results"]
+    assert isinstance(results, tuple)
+    assert {node.key for node in results} == {("runs", run.name, "eval_result") for run in runs} and len(results) == 10
+    with pytest.raises(ValueError, match="has no task nope; it has"):
+        replace(of, compared=replace(compared, scores=(("nope", "accuracy"),)))
