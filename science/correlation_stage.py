@@ -106,7 +106,8 @@ def draw(pools: dict[str, np.ndarray], scores: dict[str, np.ndarray], pairs: Seq
     axes.set_yticks(range(len(pools)), list(pools))
     for row, line in enumerate(values):
         for column, value in enumerate(line):
-            axes.text(column, row, f"{value:+.2f}", ha="center", va="center", fontsize=7)
+            colour = "white" if abs(value) > 0.6 else "black"
+            axes.text(column, row, f"{value:+.2f}", ha="center", va="center", fontsize=7, color=colour)
     figure.colorbar(image, label="rank correlation")
     figure.savefig(path, metadata={"Software": None})
 
