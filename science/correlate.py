@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 LEAST_MODELS = 5
 """With four models the smallest two-sided p value of a permutation test is 2 / 4! = .083."""
@@ -64,8 +64,9 @@ def _checked(arrays: Mapping[str, np.ndarray]) -> int:
 
 
 def _centred(values: np.ndarray) -> np.ndarray:
-    """Ranks with mean 0 and length 1, so that a product of two is their correlation."""
-    ranks = stats.rankdata(values)
+    """Ranks with mean 0 and length 1, so that a product of two is their correlation. Equal values share their mean rank."""
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[places]
     ranks = ranks - ranks.mean()
     return ranks / np.linalg.norm(ranks)
 
