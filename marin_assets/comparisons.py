@@ -1,17 +1,18 @@
 """Assets that compare results: the leaderboard of all of them, perplexity gaps, promotions, correlations."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import dagster as dg
 
 from evals.reports.leaderboard_stage import KEY, LEADERBOARD, build_leaderboard
-from lineage.build.plan import Built
+from lineage.build.plan import Built, Node
 from marin_assets.areas import owners
 from marin_assets.data_stages import FILES, ROWS
 from marin_assets.describe import describe, identity_tags
 from marin_assets.due import PROMISE, RESULTS_PRESENT, results_check
 from marin_assets.event_log import STAGE_METADATA
-from marin_assets.factory import AssetTemplate, checked
+from marin_assets.factory import AssetTemplate, checked, single
 from marin_assets.references import after_inputs, within
 from recipes.correlations import PoolCorrelation, correlation_node
 from recipes.gaps import Gap, gap_node
@@ -44,36 +45,21 @@ def gap_families(gaps: Sequence[Gap]) -> Iterator[AssetTemplate]:
 
 def promotion_template(of: Promotion) -> AssetTemplate:
     """The verdict on a variant. It reads the results of every trial of both sweeps."""
-    node = promotion_node(of)
-    trials = (*of.baseline.trials, *of.variant.trials)
-    every = {result(trial).key: dg.AllPartitionMapping() for trial in trials}
-    return AssetTemplate(
-        example=node,
-        node_at=lambda lab, partition: node,
-        node=lambda partition: node,
-        store_of=lambda lab: lab.store,
-        group=GROUP,
-        description=f"Whether `{of.variant.name}` may replace `{of.baseline.name}`: two gates of effective speed-up.",
-        kinds=frozenset({"json"}),
-        mappings=every,
-        invariants=(FILES,),
-    )
+    node, trials = promotion_node(of), (*of.baseline.trials, *of.variant.trials)
+    described = f"Whether `{of.variant.name}` may replace `{of.baseline.name}`: two gates of effective speed-up."
+    return _collecting(node, described, (result(trial) for trial in trials))
 
 
 def correlation_template(of: PoolCorrelation) -> AssetTemplate:
     """Rank correlations of perplexity pools with task scores. It reads results of all its checkpoints."""
-    node = correlation_node(of)
-    return AssetTemplate(
-        example=node,
-        node_at=lambda lab, partition: node,
-        node=lambda partition: node,
-        store_of=lambda lab: lab.store,
-        group=GROUP,
-        description=f"Which held-out text goes with which task score over {len(of.points)} checkpoints, p values corrected.",
-        kinds=frozenset({"json"}),
-        mappings={each.key: dg.AllPartitionMapping() for each in of.results},
-        invariants=(FILES,),
-    )
+    described = f"Which held-out text goes with which task score over {len(of.points)} checkpoints, p values corrected."
+    return _collecting(correlation_node(of), described, of.results)
+
+
+def _collecting(node: Node, description: str, results: Iterable[Node]) -> AssetTemplate:
+    """An asset that reads results of several partitions."""
+    every = {each.key: dg.AllPartitionMapping() for each in results}
+    return replace(single(node, lambda lab: node, GROUP, description, "json"), mappings=every, invariants=(FILES,))
 
 
 def leaderboard_asset(results: Sequence[dg.AssetKey], runs: Sequence[Run]) -> dg.AssetsDefinition:

@@ -100,6 +100,19 @@ class AssetTemplate:
         return [] if self.partitions_def is None else list(self.partitions_def.get_partition_keys())
 
 
+def single(node: Node, at: Callable[[Lab], Node], group: str, description: str, kind: str) -> AssetTemplate:
+    """Return an asset without partitions whose node a lab decides; `node` is the one of a lab that has everything."""
+    return AssetTemplate(
+        example=node,
+        node_at=lambda lab, partition: at(lab),
+        node=lambda partition: node,
+        store_of=lambda lab: lab.store,
+        group=group,
+        description=description,
+        kinds=frozenset({kind}),
+    )
+
+
 def of_partitions(
     example: Node,
     node: Callable[[str], Node],

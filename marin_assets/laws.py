@@ -1,16 +1,16 @@
 """Assets over a sweep (its table, its law) and over a forecast run (forecast, result, verdict)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import dagster as dg
 
-from lineage.build.plan import Built, Node
+from lineage.build.plan import Built
 from marin_assets.areas import owners
 from marin_assets.data_stages import FILES, ROWS
 from marin_assets.describe import describe, identity_tags
 from marin_assets.event_log import STAGE_METADATA
-from marin_assets.factory import AssetTemplate, Invariant, WarningCheck, checked
+from marin_assets.factory import AssetTemplate, Invariant, WarningCheck, checked, single
 from marin_assets.invariants import forms_agree, forms_converged
 from marin_assets.references import after_inputs
 from recipes.forecasts import forecast, forecast_of, outcome, verdict
@@ -44,13 +44,8 @@ def law_templates(sweep: Sweep) -> Iterator[AssetTemplate]:
         yield replace(law, invariants=(FILES, CONVERGED), advisories=(AGREE,))
     if sweep.crossed_seeds:
         node = seed_variance(sweep)
-        variance = single(
-            node,
-            lambda lab: node,
-            SWEEPS,
-            f"How much the loss of one run of `{sweep.name}` varies by seed, in two terms.",
-            "json",
-        )
+        described = f"How much the loss of one run of `{sweep.name}` varies by seed, in two terms."
+        variance = single(node, lambda lab: node, SWEEPS, described, "json")
         yield replace(variance, mappings=every, invariants=(FILES,))
 
 
@@ -67,19 +62,6 @@ def forecast_templates(run: Run) -> Iterator[AssetTemplate]:
     for node, description in rows:
         made = single(node, lambda lab, node=node: node, FORECASTS, description, "json")
         yield replace(made, invariants=(FILES,))
-
-
-def single(node: Node, at: Callable[[Lab], Node], group: str, description: str, kind: str) -> AssetTemplate:
-    """Return an asset without partitions whose node a lab decides; `node` is the one of a lab that has everything."""
-    return AssetTemplate(
-        example=node,
-        node_at=lambda lab, partition: at(lab),
-        node=lambda partition: node,
-        store_of=lambda lab: lab.store,
-        group=group,
-        description=description,
-        kinds=frozenset({kind}),
-    )
 
 
 def verdicts_asset(runs: tuple[Run, ...]) -> dg.AssetsDefinition:

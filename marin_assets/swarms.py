@@ -6,8 +6,8 @@ from dataclasses import replace
 import dagster as dg
 
 from marin_assets.data_stages import FILES
-from marin_assets.factory import AssetTemplate
-from marin_assets.laws import SWEEPS, single
+from marin_assets.factory import AssetTemplate, single
+from marin_assets.laws import SWEEPS
 from recipes.swarms import Swarm, confirmation, fit, proposal, runs_table, snr
 from recipes.sweeps import result
 

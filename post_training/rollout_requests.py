@@ -15,7 +15,7 @@ CLOSING_SECONDS = 2.0
 
 @dataclass
 class RolloutRequests:
-    """The requests of a run by iteration. Requests are named, so a broker answers each once, whoever asks again."""
+    """The requests of a run by iteration. Requests have names, so a broker answers each once, also if it is asked again."""
 
     url: str
     folder: Path

@@ -23,19 +23,22 @@ class PoolCorrelation:
     def __post_init__(self) -> None:
         for run, _ in self.points:
             known = {task.name for task in eval_tasks(run)}
-            wanted = {HELDOUT_TASK, *(task.split("/")[0] for task, _ in self.compared.scores)}
-            if strange := sorted(wanted - known):
+            if strange := sorted(self.tasks - known):
                 raise ValueError(
                     f"correlation {self.name}: the policy of {run.name} has no task {', '.join(strange)}; "
                     f"it has {', '.join(sorted(known))}"
                 )
 
     @property
+    def tasks(self) -> set[str]:
+        """The tasks of the policy whose results are read."""
+        return {HELDOUT_TASK, *(task.split("/")[0] for task, _ in self.compared.scores)}
+
+    @property
     def results(self) -> tuple[Node, ...]:
         """The evaluation results that are read, a node for each checkpoint and task."""
-        wanted = {HELDOUT_TASK, *(task.split("/")[0] for task, _ in self.compared.scores)}
         return tuple(
-            task_result(run, step, task) for run, step in self.points for task in eval_tasks(run) if task.name in wanted
+            task_result(run, step, task) for run, step in self.points for task in eval_tasks(run) if task.name in self.tasks
         )
 
 

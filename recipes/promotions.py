@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from lineage.build.plan import Node
 from recipes.records.sweep import Sweep
 from recipes.sweeps import fit, result
+from science.gates import Gates
 from science.promotion_stage import PROMOTION, PromotionConfig
 
 
@@ -20,15 +21,8 @@ class Promotion:
     """The baseline's sweep over budgets, which declares a law. Its repeats give the noise of a run."""
     baseline: Sweep
     variant: Sweep
-    asymptote: float
-    """Loss that no budget reaches, in the unit of the sweeps' loss. A wrong one misjudges the speed-up, so it is declared."""
-    first: tuple[str, ...]
-    """Trials of the baseline at which gate 1 judges: the small sizes."""
-    second: tuple[str, ...]
-    """Trials of the baseline at which gate 2 judges."""
-    projected: tuple[float, ...]
-    """Training FLOPs of larger runs at which the variant must not be projected to lose."""
-    level: float = 0.9
+    gates: Gates
+    """The sizes are names of trials of the baseline. The asymptote is in the unit of the sweeps' loss."""
 
     def __post_init__(self) -> None:
         if self.law.law is None:
@@ -45,11 +39,9 @@ class Promotion:
 
     @property
     def config(self) -> PromotionConfig:
-        """What the stage is told."""
+        """The config of the stage."""
         loss, sizes = self.law.loss, tuple(trial.name for trial in self.baseline.trials)
-        return PromotionConfig(
-            sizes, loss.task, loss.metric, loss.unit, self.asymptote, self.first, self.second, self.projected, self.level
-        )
+        return PromotionConfig(sizes, loss.task, loss.metric, loss.unit, self.gates)
 
 
 def promotion_node(promotion: Promotion) -> Node:

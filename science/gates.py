@@ -46,19 +46,35 @@ class Pair:
 
 
 @dataclass(frozen=True)
+class Gates:
+    """At which sizes both gates judge, and how far they project."""
+
+    asymptote: float
+    """Loss that no budget reaches. It belongs to a metric, so it is declared: 1.6 is Paloma macro's."""
+    first: tuple[str, ...]
+    """The small sizes, by the name of their pair."""
+    second: tuple[str, ...]
+    projected: tuple[float, ...]
+    """Training FLOPs of larger runs at which the variant must not be projected to lose."""
+    level: float = 0.9
+
+    def __post_init__(self) -> None:
+        if not self.first or not self.second:
+            raise ValueError(f"the gates have sizes {self.first} and {self.second}; give each at least one")
+        if not 0 < self.level < 1:
+            raise ValueError(f"level of the gates is {self.level}; it must be above 0 and below 1")
+
+
+@dataclass(frozen=True)
 class GateConfig:
-    """The law's asymptote belongs to a metric, so it is explicit: 1.6 is Paloma macro's."""
+    """What a verdict needs beside the pairs: the metric, the gates, and the noise of a run."""
 
     metric: str
-    asymptote: float
+    gates: Gates
     seed_sigma: float
     """Standard deviation of one run's loss between seeds."""
     seed_freedom: int
     """Degrees of freedom of that estimate."""
-    first: tuple[str, ...]
-    second: tuple[str, ...]
-    projected: tuple[float, ...] = (1e21, 1e23)
-    level: float = 0.9
 
     def __post_init__(self) -> None:
         if self.seed_sigma < 0 or self.seed_freedom < 1:
@@ -88,16 +104,16 @@ def speed_up(pair: Pair, law: PowerLaw, config: GateConfig) -> SpeedUp:
 
     Raises: ValueError for a loss at or below the asymptote.
     """
-    base, variant = pair.baseline.loss - config.asymptote, pair.variant.loss - config.asymptote
+    base, variant = pair.baseline.loss - config.gates.asymptote, pair.variant.loss - config.gates.asymptote
     if min(base, variant) <= 0:
-        raise ValueError(f"pair {pair.size}: a loss is at or below the asymptote {config.asymptote} of {config.metric}")
+        raise ValueError(f"pair {pair.size}: a loss is at or below the asymptote {config.gates.asymptote} of {config.metric}")
     gain = float(np.log(base / variant))
     speed = float(np.log(pair.variant.flops_per_second / pair.baseline.flops_per_second))
     log_factor = gain / law.exponent + speed
     of_exponent = (gain / law.exponent**2) ** 2 * float(law.covariance[1, 1])
     of_seeds = config.seed_sigma**2 * (1 / base**2 + 1 / variant**2) / law.exponent**2
-    width = _edge([(of_exponent, law.freedom), (of_seeds, config.seed_freedom)], config.level)
-    visible = _edge([(of_seeds, config.seed_freedom)], config.level) * law.exponent * base
+    width = _edge([(of_exponent, law.freedom), (of_seeds, config.seed_freedom)], config.gates.level)
+    visible = _edge([(of_seeds, config.seed_freedom)], config.gates.level) * law.exponent * base
     return SpeedUp(
         pair.size, float(np.exp(log_factor)), float(np.exp(log_factor - width)), float(np.exp(log_factor + width)), visible
     )
@@ -137,11 +153,13 @@ def judge(pairs: Sequence[Pair], law: PowerLaw, config: GateConfig) -> GateVerdi
 
     Raises: ValueError if a size of a gate has no pair, or the law has another asymptote.
     """
-    if not law.pinned or law.asymptote != config.asymptote:
-        raise ValueError(f"the law's asymptote is {law.asymptote} (pinned: {law.pinned}); the gate's is {config.asymptote}")
+    if not law.pinned or law.asymptote != config.gates.asymptote:
+        raise ValueError(
+            f"the law's asymptote is {law.asymptote} (pinned: {law.pinned}); the gate's is {config.gates.asymptote}"
+        )
     by_size = {pair.size: speed_up(pair, law, config) for pair in pairs}
     pairs_by_size = tuple(by_size.values())
-    for number, sizes in ((1, config.first), (2, config.second)):
+    for number, sizes in ((1, config.gates.first), (2, config.gates.second)):
         slower = [size for size in sizes if size in by_size and by_size[size].verdict == "bench"]
         if slower:
             return GateVerdict("bench", f"gate {number}: slower at {', '.join(slower)}", pairs_by_size)
@@ -153,7 +171,7 @@ def judge(pairs: Sequence[Pair], law: PowerLaw, config: GateConfig) -> GateVerdi
             seen = max(by_size[size].smallest_visible for size in unclear)
             why = f"gate {number}: the interval holds 1 at {', '.join(unclear)}; a difference of {seen:.4f} would have shown"
             return GateVerdict("undecided", why, pairs_by_size)
-    projections = tuple(_project(pairs, config, budget) for budget in config.projected)
+    projections = tuple(_project(pairs, config, budget) for budget in config.gates.projected)
     if any(projection.low > 0 for projection in projections):
         return GateVerdict("bench", "gate 2: projected to lose at a larger budget", pairs_by_size, projections)
     if any(projection.high >= 0 for projection in projections):
@@ -164,10 +182,10 @@ def judge(pairs: Sequence[Pair], law: PowerLaw, config: GateConfig) -> GateVerdi
 def _project(pairs: Sequence[Pair], config: GateConfig, budget: float) -> Projection:
     """Both laws are fitted to the same budgets, so their intervals are joined as independent."""
     laws = [
-        fit_pinned(np.array([run.flops for run in runs]), np.array([run.loss for run in runs]), config.asymptote)
+        fit_pinned(np.array([run.flops for run in runs]), np.array([run.loss for run in runs]), config.gates.asymptote)
         for runs in ([pair.baseline for pair in pairs], [pair.variant for pair in pairs])
     ]
     difference = laws[1].at(budget) - laws[0].at(budget)
-    widths = [law.interval(budget, config.level)[1] - law.at(budget) for law in laws]
+    widths = [law.interval(budget, config.gates.level)[1] - law.at(budget) for law in laws]
     width = float(np.hypot(widths[0], widths[1]))
     return Projection(budget, difference, difference - width, difference + width)

@@ -18,7 +18,7 @@ from lineage.figures import new_figure
 from lineage.stage import Stage
 from lineage.writing.writer import Writer
 from science.forecasts.outcome import Outcome, outcome_of
-from science.gates import GateConfig, GateVerdict, Measured, Pair, SpeedUp, judge
+from science.gates import GateConfig, Gates, GateVerdict, Measured, Pair, SpeedUp, judge
 from science.laws.power import PowerLaw, fit_pinned
 from trainer.spec.stage import CheckpointConfig
 from trainer.spec.target import size_of
@@ -28,28 +28,20 @@ PAGE = "promotion.md"
 
 @dataclass(frozen=True)
 class PromotionConfig:
-    """Sizes of both gates and the law's asymptote; part of the verdict's identity."""
+    """What is compared, and by which gates; part of the verdict's identity."""
 
     sizes: tuple[str, ...]
     """Name of each pair, in the order of `baselines` and `variants`."""
     task: str
     metric: str
     unit: str
-    asymptote: float
-    first: tuple[str, ...]
-    second: tuple[str, ...]
-    projected: tuple[float, ...]
-    level: float = 0.9
+    gates: Gates
 
     def __post_init__(self) -> None:
         if not self.sizes or len(set(self.sizes)) < len(self.sizes):
             raise ValueError(f"promotion: sizes are {self.sizes}; give at least one, each once")
-        if not self.first or not self.second:
-            raise ValueError(f"promotion: the gates have sizes {self.first} and {self.second}; give each at least one")
-        if strange := sorted({*self.first, *self.second} - set(self.sizes)):
+        if strange := sorted({*self.gates.first, *self.gates.second} - set(self.sizes)):
             raise ValueError(f"promotion: a gate names {', '.join(strange)}; the pairs are {', '.join(self.sizes)}")
-        if not 0 < self.level < 1:
-            raise ValueError(f"promotion: level is {self.level}; it must be above 0 and below 1")
 
 
 class RefusedPromotionError(ValueError):
@@ -72,18 +64,16 @@ def promote(
     if odd := list(_incomparable(config, facts, pairs)):
         raise RefusedPromotionError(f"{out.spec.name}: {'; '.join(odd)}")
     law, noise = _law(config, facts), facts["noise"]
-    gates = GateConfig(
-        f"{config.task} {config.metric}, {config.unit}", config.asymptote, noise["sigma"], noise["freedom"],
-        config.first, config.second, config.projected, config.level,
-    )  # fmt: skip
+    gates = config.gates
+    how = GateConfig(f"{config.task} {config.metric}, {config.unit}", gates, noise["sigma"], noise["freedom"])
     diverged = [size for size, (_, variant) in zip(config.sizes, pairs, strict=True) if variant.diverged is not None]
     measured = [
         Pair(size, _measured(one, config), _measured(other, config))
         for size, (one, other) in zip(config.sizes, pairs, strict=True)
         if size not in diverged
     ]
-    verdict = judge(measured, law, gates)
-    if in_gates := [size for size in diverged if size in {*config.first, *config.second}]:
+    verdict = judge(measured, law, how)
+    if in_gates := [size for size in diverged if size in {*gates.first, *gates.second}]:
         verdict = GateVerdict("bench", f"the variant diverged at {', '.join(in_gates)}", verdict.speed_ups)
     recorded = _record(verdict, measured, law)
     (out.folder / "promotion.json").write_text(json.dumps(recorded, indent=1, sort_keys=True) + "\n")
@@ -108,7 +98,7 @@ def _incomparable(config: PromotionConfig, fit: dict[str, Any], pairs: Sequence[
 def _law(config: PromotionConfig, fit: dict[str, Any]) -> PowerLaw:
     minima = [valley for valley in fit["minima"] if valley["loss"] is not None]
     budgets, losses = (np.array([valley[name] for valley in minima], float) for name in ("budget", "loss"))
-    return fit_pinned(budgets, losses, config.asymptote)
+    return fit_pinned(budgets, losses, config.gates.asymptote)
 
 
 def _measured(outcome: Outcome, config: PromotionConfig) -> Measured:
@@ -144,12 +134,12 @@ def draw(speed_ups: Sequence[SpeedUp], path: Path) -> None:
 
 
 def _page(name: str, config: PromotionConfig, verdict: GateVerdict, law: PowerLaw) -> Iterator[str]:
-    percent = round(100 * config.level)
+    percent = round(100 * config.gates.level)
     yield from (f"# {name}: {verdict.verdict}", "", verdict.why or "Both gates are passed.", "")
     yield from ("![Speed-up and interval of each size](promotion.png)", "")
     yield from (f"| size | gate | speed-up | {percent} % interval | smallest difference that would show |", "|---" * 5 + "|")
     for each in verdict.speed_ups:
-        gate = "1" if each.size in config.first else "2" if each.size in config.second else "none"
+        gate = "1" if each.size in config.gates.first else "2" if each.size in config.gates.second else "none"
         interval = f"{each.low:.3f} to {each.high:.3f}"
         yield f"| {each.size} | {gate} | {each.factor:.3f} | {interval} | {each.smallest_visible:.4f} {config.unit} |"
     if verdict.projections:

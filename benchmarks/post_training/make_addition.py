@@ -4,8 +4,8 @@
 
 Answers have three digits. The wrong answer to a sum is the right answer to another sum, its partner, and differs from the
 right one in one digit; the partner's wrong answer is the first one's right answer. So both sides of a pair have equal length,
-and every text is as often right as wrong: whoever reads the answers alone is right in half of the pairs, by construction. The
-prompts of the held-out pairs are in no other file, and partners are in the same file.
+and every text is as often right as wrong. A scorer that reads the answers alone is right in half of the pairs. The prompts
+of the held-out pairs are in no other file, and partners are in the same file.
 """
 
 import gzip

@@ -126,7 +126,7 @@ class Model:
             fasttext_scorer.check_installed(stored["name"])
         if probe != (now := _probe(backend, features)):
             raise ValueError(
-                f"{scorer.name}: words were hashed to {probe} when it was trained, and are to {now} now; train it anew"
+                f"{scorer.name}: words were hashed to {probe} when it was trained, and are to {now} now; train it again"
             )
         name = SCORER_FILE if backend == "hashed" else stored["model"]["file"]
         digest = next(entry.digest for entry in scorer.manifest.files if entry.path == name)

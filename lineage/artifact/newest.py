@@ -1,7 +1,7 @@
 """Which of several artifacts is the newest, when their writers' clocks may be wrong.
 
-`created` is the clock of the machine that made an artifact, and whoever writes a manifest chooses it. The storage has a clock
-of its own. Where both name the same artifact it is the newest. Where they differ nobody knows, and the caller is told.
+`created` is the clock of the machine that made an artifact, and the writer of a manifest chooses it. The storage has its own
+clock. If both clocks name the same artifact, it is the newest. If they differ, the order is unknown: an error says so.
 """
 
 from collections.abc import Sequence

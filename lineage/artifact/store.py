@@ -191,7 +191,7 @@ class Store:
     def delete(self, artifact: Artifact) -> None:
         """Delete an artifact, its manifest first: without one, what is left is no artifact.
 
-        The commit log is not told (`lineage.writing.delete` does): for stores that are not logged.
+        It writes nothing into the commit log; `lineage.writing.delete` does. For stores without a log.
         """
         self.storage.delete(f"{artifact.spec.address}/{MANIFEST_NAME}")
         self.storage.delete(artifact.spec.address)

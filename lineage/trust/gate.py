@@ -177,7 +177,7 @@ def _absent_files(manifest: Manifest, seen: Seen) -> list[Finding]:
 
 
 def _changed_files(store: Store, manifest: Manifest, seen: Seen) -> list[Finding]:
-    """Return a finding if a file of a local root has other bytes of the same size. A bucket's listing has told already."""
+    """Return a finding if a file of a local root has other bytes of the same size. On a bucket the listing shows that."""
     if not store.storage.is_local:
         return []
     try:

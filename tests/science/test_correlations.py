@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy import stats
+from scored import made
 
-from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, ancestors_first, build, resolve
+from lineage.artifact.store import Artifact
+from lineage.build.plan import Node
 from lineage.stage import Stage
 from lineage.writing.writer import Writer
 from science.correlate import correlate, holm, smallest_visible
@@ -100,13 +101,6 @@ def correlations(config: CorrelationConfig = CONFIG, models: int = MODELS, **las
             for name, result in (("heldout", held_out), ("programs", solved))
         ]
     return Node(("correlations", "c"), None, CORRELATIONS, config, {"results": tuple(results)})
-
-
-def made(root: Path, node: Node) -> Artifact:
-    store = Store(str(root))
-    for ancestor in ancestors_first([node]):
-        build(store, ancestor)
-    return resolve(store, node)
 
 
 def test_the_artifact_names_the_pool_that_goes_with_the_score_and_the_one_that_does_not(tmp_path: Path) -> None:

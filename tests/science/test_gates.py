@@ -5,13 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from science.gates import GateConfig, Measured, Pair, judge, speed_up
+from science.gates import GateConfig, Gates, Measured, Pair, judge, speed_up
 from science.laws.power import fit_pinned
 from science.published import V16
 
 LAW = fit_pinned(V16.budgets, V16.losses, 1.6)
 BUDGETS = {"d512": 3.82e17, "d768": 2.81e18, "d1024": 1.16e19, "d1280": 3.46e19}
-CONFIG = GateConfig("Paloma macro, nats a token", 1.6, 0.001, 8, ("d512", "d768"), tuple(BUDGETS))
+GATES = Gates(1.6, ("d512", "d768"), tuple(BUDGETS), (1e21, 1e23))
+CONFIG = GateConfig("Paloma macro, nats a token", GATES, 0.001, 8)
 
 
 def pairs(factor: float, speed: float = 1.0, sizes: tuple[str, ...] = tuple(BUDGETS)) -> list[Pair]:

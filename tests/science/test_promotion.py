@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from scored import SCORE, Score, made
 
-from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, ancestors_first, build, resolve
+from lineage.build.plan import Node
 from lineage.stage import Stage
 from lineage.writing.writer import Writer
+from science.gates import Gates
 from science.laws.power import fit_pinned
 from science.promotion_stage import PROMOTION, PromotionConfig, RefusedPromotionError
 from science.published import V16
@@ -22,9 +23,8 @@ SIZES = {"small": 20, "middle": 40, "large": 80, "largest": 160}
 """Name of a pair -> training steps of both runs."""
 ASYMPTOTE = 1.6
 LAW = fit_pinned(V16.budgets, V16.losses, ASYMPTOTE)
-CONFIG = PromotionConfig(
-    tuple(SIZES), "held-out", "loss", "nats", ASYMPTOTE, ("small", "middle"), ("large", "largest"), (1e21,)
-)
+GATES = Gates(ASYMPTOTE, ("small", "middle"), ("large", "largest"), (1e21,))
+CONFIG = PromotionConfig(tuple(SIZES), "held-out", "loss", "nats", GATES)
 
 
 @dataclass(frozen=True)
@@ -34,15 +34,6 @@ class Law:
     unit: str = "nats"
     policy: str = "p"
     sigma: float = 0.001
-
-
-@dataclass(frozen=True)
-class Score:
-    """The outcome of one run."""
-
-    loss: float
-    policy: str = "p"
-    diverged: str | None = None
 
 
 def write_law(out: Writer, config: Law) -> None:
@@ -58,14 +49,7 @@ def write_model(out: Writer, config: CheckpointConfig) -> None:
     (out.folder / "weights").write_text(config.run.name)
 
 
-def write_score(out: Writer, config: Score, trial: Artifact) -> None:
-    scores = [{"task": "held-out", "metric": "loss", "value": config.loss}]
-    out.extra["result"] = {"scores": scores, "policy": config.policy, "diverged": config.diverged}
-    (out.folder / "scores.json").write_text("{}")
-
-
 FIT, MODEL = Stage("tests.law", "1", write_law), Stage("tests.model", "1", write_model)
-SCORE = Stage("tests.score", "1", write_score)
 
 
 def spec(name: str, size: str) -> RunSpec:
@@ -91,13 +75,6 @@ def promotion(factor: float, law: Law | None = None, **changed: Score) -> Node:
         "variants": tuple(scored("variant", size, changed.get(size, Score(loss_at(factor, size)))) for size in SIZES),
     }
     return Node(("promotions", "p"), None, PROMOTION, CONFIG, inputs)
-
-
-def made(root: Path, node: Node) -> Artifact:
-    store = Store(str(root))
-    for ancestor in ancestors_first([node]):
-        build(store, ancestor)
-    return resolve(store, node)
 
 
 @pytest.mark.parametrize(
@@ -148,10 +125,14 @@ def test_what_cannot_be_compared_is_refused(node: Node, message: str, tmp_path: 
     [
         ({"first": ()}, "give each at least one"),
         ({"second": ("huge",)}, "a gate names huge; the pairs are small, middle, large, largest"),
-        ({"sizes": ("small", "small")}, "each once"),
-        ({"level": 1.0}, "level is 1.0"),
+        ({"level": 1.0}, "level of the gates is 1.0"),
     ],
 )
-def test_a_bad_config_is_refused(changes: dict, message: str) -> None:
+def test_bad_gates_are_refused(changes: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        replace(CONFIG, **changes)
+        replace(CONFIG, gates=replace(GATES, **changes))
+
+
+def test_a_size_that_is_named_twice_is_refused() -> None:
+    with pytest.raises(ValueError, match="each once"):
+        replace(CONFIG, sizes=("small", "small"))

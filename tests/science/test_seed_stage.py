@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scored import SCORE, Score, made
 
-from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, ancestors_first, build, resolve
+from lineage.artifact.store import Artifact
+from lineage.build.plan import Node
 from lineage.stage import Stage
 from lineage.writing.writer import Writer
 from science.seed_stage import SEED_VARIANCE, RefusedSeedsError, SeedVarianceConfig
@@ -28,15 +29,6 @@ class Order:
     seed: int
 
 
-@dataclass(frozen=True)
-class Score:
-    """The outcome of one run."""
-
-    loss: float
-    policy: str = "p"
-    diverged: str | None = None
-
-
 def write_order(out: Writer, config: Order) -> None:
     (out.folder / "order").write_text(str(config.seed))
 
@@ -45,14 +37,7 @@ def write_model(out: Writer, config: CheckpointConfig, mixture: Artifact) -> Non
     (out.folder / "weights").write_text(config.run.name)
 
 
-def write_score(out: Writer, config: Score, trial: Artifact) -> None:
-    scores = [{"task": "held-out", "metric": "loss", "value": config.loss}]
-    out.extra["result"] = {"scores": scores, "policy": config.policy, "diverged": config.diverged}
-    (out.folder / "scores.json").write_text("{}")
-
-
 ORDER, MODEL = Stage("tests.order", "1", write_order), Stage("tests.model", "1", write_model)
-SCORE = Stage("tests.score", "1", write_score)
 
 
 def scored(name: str, seed: int, order: int, steps: int, score: Score) -> Node:
@@ -77,13 +62,6 @@ def table(**changed: Score | None) -> Node:
 def of(results: tuple[Node, ...]) -> Node:
     config = SeedVarianceConfig("held-out", "loss", "nats")
     return Node(("seeds",), None, SEED_VARIANCE, config, {"results": results})
-
-
-def made(root: Path, node: Node) -> Artifact:
-    store = Store(str(root))
-    for ancestor in ancestors_first([node]):
-        build(store, ancestor)
-    return resolve(store, node)
 
 
 def test_the_terms_of_each_budget_are_those_of_its_losses(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ FORGED = {
 
 @pytest.mark.parametrize("how", FORGED)
 def test_tags_of_inputs_on_an_event_without_a_run_are_judged(small: SmallAssets, how: str) -> None:
-    """Dagster gives such an event no tags about inputs, so whoever reported it wrote them."""
+    """Dagster gives such an event no tags about inputs, so somebody else wrote them."""
     small.make_all()
     true = read_log(small.instance).newest(dg.AssetKey("run"), None)
     assert true is not None and true.provenance is not None

@@ -38,6 +38,7 @@ from recipes.records.sweep import Loss, Sweep
 from recipes.runs import checkpoint, eval_tasks, mixture
 from recipes.sweeps import crossed, fit, result, seed_variance, table
 from science.correlation_stage import CorrelationConfig
+from science.gates import Gates
 
 FORECAST = Forecast("f", declared_sweep())
 TARGET = declared_target(FORECAST)
@@ -228,7 +229,8 @@ def pairs_sweep(name: str) -> Sweep:
 
 def promotion(variant: Sweep) -> Promotion:
     names = [run.name for run in pairs_sweep("baseline").trials]
-    return Promotion("p", declared_sweep(), pairs_sweep("baseline"), variant, 1.5, tuple(names[:1]), tuple(names[1:]), (1e9,))
+    gates = Gates(1.5, tuple(names[:1]), tuple(names[1:]), (1e9,))
+    return Promotion("p", declared_sweep(), pairs_sweep("baseline"), variant, gates)
 
 
 @pytest.mark.parametrize(("gain", "verdict"), [(0.3, "promote"), (-0.1, "bench")], ids=["better", "worse"])
@@ -255,7 +257,7 @@ def test_a_promotion_that_cannot_be_judged_is_refused() -> None:
         ({"variant": shorter}, "baseline has 3 trials, variant has 2; pair them"),
         ({"law": of.baseline}, "sweep baseline declares no law"),
         ({"variant": replace(of.variant, loss=Loss("heldout", "loss"))}, "compare 2 different losses"),
-        ({"first": ("nope",)}, "a gate names nope"),
+        ({"gates": replace(of.gates, first=("nope",))}, "a gate names nope"),
     ):
         with pytest.raises(ValueError, match=message):
             replace(of, **changes)
