@@ -3,14 +3,13 @@ killed. Nothing is lost, nothing is trained on twice, and no completion is older
 """
 
 import json
-import os
 import shutil
 import signal
 import sqlite3
 import subprocess
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,9 +24,11 @@ from small_rewards import learner, node, store_at
 from lineage.artifact.store import Artifact
 from lineage.build.plan import ancestors_first, build, resolve
 from lineage.jobs.job import LaunchRecord, LaunchRequest, read_job
+from post_training.rollout_requests import RolloutRequests
 from post_training.spec import RewardRunSpec
 from post_training.stage import ROLLOUTS_FILE
 from post_training.train import train_on_rewards
+from serving.broker.client import ItemRequest
 from trainer.running import Running
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -85,34 +86,31 @@ class World:
                 shutil.copytree(self.policies / "policy-00000000", old / "policy-00000000")
                 shutil.copyfile(self.policies / "newest.json", old / "newest.json")
             case "rollout", 1, 1:
-                self.wait_until_all_is_answered()
+                self.wait_until_answered(1)
                 self.signal(signal.SIGSTOP)
             case "reward", 1, 1:
                 self.killed = self.stopped_holder()
                 self.killed.kill()
                 self.killed.wait()
                 self.signal(signal.SIGCONT)
-                self.stale = self.start_server(self.root / "old")
-                self.servers.append(self.stale)
             case "reward", 2, 1:
                 raise TrainerKilledError
-            case "rollout", 3, 2:
-                assert self.stale is not None
-                while not any(name.endswith(f"-{self.stale.pid}") for name in self.workers()):
-                    time.sleep(0.05)
-                self.wait_until_all_is_answered()
-                self.signal(signal.SIGSTOP, but=self.stale)
+            case "ask", 4, 2:
+                self.stale = self.start_server(self.root / "old")
+                self.wait_until_seen(self.stale)
+                self.signal(signal.SIGSTOP)
+                self.servers.append(self.stale)
             case "reward", 3, 2:
-                self.wait_until_all_is_answered()
+                self.wait_until_answered(4)
                 self.signal(signal.SIGCONT)
             case "update", 4, 2:
                 self.broker.kill()
                 self.broker.wait()
                 self.start_broker()
 
-    def signal(self, number: signal.Signals, but: subprocess.Popen | None = None) -> None:
+    def signal(self, number: signal.Signals) -> None:
         for server in self.servers:
-            if server.poll() is None and server is not but:
+            if server.poll() is None:
                 server.send_signal(number)
 
     def stopped_holder(self) -> subprocess.Popen:
@@ -125,9 +123,15 @@ class World:
             time.sleep(0.001)
             self.signal(signal.SIGSTOP)
 
-    def wait_until_all_is_answered(self) -> None:
-        while self.asked("state != 'done'"):
+    def wait_until_answered(self, iteration: int) -> None:
+        """Wait until every group of an iteration has its first answer. Groups reach the broker one by one."""
+        while len(self.asked("state = 'done' AND key LIKE ?", f"%/{iteration}/_")) < GROUPS:
             time.sleep(0.01)
+
+    def wait_until_seen(self, server: subprocess.Popen) -> None:
+        while not any(name.endswith(f"-{server.pid}") for name in self.workers()):
+            assert server.poll() is None, "the server ended before it asked for work"
+            time.sleep(0.05)
 
     def asked(self, condition: str, *parameters: str) -> list[tuple]:
         """Return (name, status, answer, tries) of the requests for rollouts on record that meet a condition."""
@@ -159,16 +163,31 @@ class World:
         return LaunchRecord("this process", "", ())
 
 
+def before_each_ask(patch: pytest.MonkeyPatch, world: World) -> None:
+    """Call the world before the requests of an iteration are sent for the first time in an attempt."""
+    send, announced = RolloutRequests.send, set()
+
+    def sending(asked: RolloutRequests, iteration: int, wanted: Sequence[ItemRequest]) -> None:
+        if (iteration, world.attempts) not in announced:
+            announced.add((iteration, world.attempts))
+            world.happens("ask", iteration)
+        send(asked, iteration, wanted)
+
+    patch.setattr(RolloutRequests, "send", sending)
+
+
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory, quick_compilation: None) -> Iterator[tuple[World, Artifact]]:
     """The world after the run, and its last checkpoint."""
-    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # as this process compiles
+    patch = pytest.MonkeyPatch()
+    patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # as this process compiles
     world = World(tmp_path_factory.mktemp("asynchronous"))
+    before_each_ask(patch, world)
     world.start_broker()
     try:
         yield world, world.trained()
     finally:
-        del os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"]
+        patch.undo()
         with ended([*world.servers, world.broker]):
             world.signal(signal.SIGCONT)
 
