@@ -57,10 +57,12 @@ def after_inputs() -> dg.AutomationCondition:
     """Return the condition of an asset that collects many inputs: one of them changed and none of them is being made.
 
     At the first look it holds if some input exists. So what was made before is collected when automation is switched on.
+    A change is forgotten when the asset was asked for and nothing changed since. `since` lets its second condition win when
+    both hold. So "the asset was just made" does not end the wait: a change that comes while it is made would be lost.
     """
     condition = dg.AutomationCondition
     changed = condition.initial_evaluation() | condition.any_deps_updated()
-    is_due = changed.since(condition.newly_requested() | condition.newly_updated())
+    is_due = changed.since(condition.newly_requested() & ~changed)
     some_exist = condition.any_deps_match(~condition.missing())
     is_quiet = ~condition.any_deps_in_progress() & ~condition.in_progress()
     return (is_due & some_exist & is_quiet).with_label("after_inputs")

@@ -16,6 +16,7 @@ from lineage.storage.digests import DIGEST_CHARS
 log = logging.getLogger(__name__)
 CHECKPOINT = "checkpoint"
 _ADDRESS = re.compile(rf".+/[0-9a-f]{{{DIGEST_CHARS}}}")
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _NAME = re.compile(r"(?P<key>[^\[\]@]+?)(?:\[(?P<partition>[^\[\]]+)\])?(?:@(?P<step>\d+))?")
 NEAR = 3
 
@@ -23,8 +24,9 @@ NEAR = 3
 def locate(stores: Sequence[Store], text: str) -> Artifact:
     """Find an artifact by its folder (in any local store), or by its address or name in one of the stores.
 
-    `@480` chooses a step; without it the last step is returned. If several artifacts still have the name, the newest is
-    returned and a warning is logged; if the clocks disagree on which that is, none is. An address names exactly one.
+    `@480` chooses a step; without it the last step is returned. A name without its partition is the last day, if all its
+    partitions are days, which a warning says. If several artifacts still have the name, the newest is returned and a warning is
+    logged; if the clocks disagree on which that is, none is. An address names exactly one.
     Raises: ValueError with the text, the stores that were searched, and what they hold.
     """
     folder = Path(text)
@@ -62,6 +64,9 @@ def _by_name(stores: Sequence[Store], address: str, text: str) -> Artifact:
         matching = _named(stores, key, match["partition"], step)
         if matching:
             return _newest(matching, text)
+    if match["partition"] is None and (day := _last_day(stores, match["key"])):
+        log.warning("%s is a name of several days; the last is taken, %s[%s]", text, match["key"], day)
+        return _newest(_named(stores, match["key"], day, step), text)
     raise ValueError(_nothing(stores, text, match["key"]))
 
 
@@ -78,6 +83,14 @@ def _named(stores: Sequence[Store], key: str, partition: str | None, step: int |
         return [artifact for artifact in matching if artifact.spec.config.get("step") == step]
     last = max((int(artifact.spec.config.get("step", -1)) for artifact in matching), default=-1)
     return [artifact for artifact in matching if int(artifact.spec.config.get("step", -1)) == last]
+
+
+def _last_day(stores: Sequence[Store], key: str) -> str | None:
+    """Return the last partition of a key whose partitions are days and have artifacts; None for any other key."""
+    places = {place for store in stores for place in store.storage.folders(key)}
+    if not places or not all(_DAY.fullmatch(place) for place in places):
+        return None
+    return max((day for day in places if _named(stores, key, day, None)), default=None)
 
 
 def _newest(candidates: Sequence[Artifact], text: str) -> Artifact:

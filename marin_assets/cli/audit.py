@@ -12,7 +12,7 @@ from rich.table import Table
 
 from evals.audit.page import Block, Picture, page_sections
 from evals.scoring.report_page import Table as PageTable
-from lineage.artifact.locate import locate
+from lineage.artifact.locate import CHECKPOINT, locate
 from lineage.artifact.newest import newest
 from lineage.artifact.store import Artifact
 from lineage.graph.below import children_of
@@ -22,6 +22,8 @@ from marin_assets.cli.rollout_exposure import print_reward_audit
 from marin_assets.cli.show_lineage import stores_of
 from post_training.audit import REWARD_AUDIT
 
+AUDIT = "contamination_audit"
+"""Last part of the key of every audit."""
 AUDIT_STAGES = ("evals.audit", REWARD_AUDIT.name)
 LEFT_TO_THE_PAGE = ("Digests",)
 
@@ -61,10 +63,20 @@ def print_audit(text: str, root: str | None, *, as_json: bool, console: Console)
 
 
 def audit_of(checkpoint: Artifact) -> Artifact:
-    """Return the newest audit of an artifact. Raises: ValueError if there is none."""
+    """Return the newest audit of a checkpoint; of a report the audit that it shows; of an audit itself.
+
+    Raises: ValueError if there is none.
+    """
+    if checkpoint.spec.stage in AUDIT_STAGES:
+        return checkpoint
+    shown = [ref for ref in checkpoint.spec.inputs if ref.key[-1] == AUDIT]
+    if shown:
+        return checkpoint.input(shown[0].name)
     audits = [child for child in children_of(checkpoint) if child.spec.stage in AUDIT_STAGES]
+    if not audits and checkpoint.spec.key[-1] != CHECKPOINT:
+        raise ValueError(f"{checkpoint.name} is no checkpoint and shows no audit; `./marin list runs/` shows checkpoints")
     if not audits:
-        key = "/".join((*checkpoint.spec.key[:-1], "contamination_audit"))
+        key = "/".join((*checkpoint.spec.key[:-1], AUDIT))
         raise ValueError(
             f"{checkpoint.name} was not audited; `./marin materialize {key} --partition {checkpoint.spec.partition}` does"
         )

@@ -83,6 +83,26 @@ def test_what_is_not_there_is_answered_with_what_is(tmp_path: Path) -> None:
         locate([store], "a[b][c]")
 
 
+def test_a_name_of_days_without_one_is_the_last_day(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    stores = [Store(str(tmp_path / "a")), Store(str(tmp_path / "b"))]
+    for store, day in zip(stores, ("2026-11-21", "2026-11-09"), strict=True):
+        with writing(store, ArtifactSpec(("ferry", "report"), day, "tests.plain", "1", {})) as out:
+            (out.folder / "file.txt").write_text("bytes")
+    assert locate(stores, "ferry/report").spec.partition == "2026-11-21"
+    assert "the last is taken, ferry/report[2026-11-21]" in caplog.text
+    (tmp_path / "b" / "ferry" / "report" / "2026-11-30").mkdir()
+    assert locate(stores, "ferry/report").spec.partition == "2026-11-21", "an empty folder is no day"
+
+
+def test_a_name_of_sources_without_one_is_refused_with_those_there_are(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    for source in ("kjv", "wiki"):
+        with writing(store, ArtifactSpec(("datakit", "raw"), source, "tests.plain", "1", {})) as out:
+            (out.folder / "file.txt").write_text("bytes")
+    with pytest.raises(ValueError, match="under datakit/raw there is: kjv, wiki"):
+        locate([store], "datakit/raw")
+
+
 def test_a_moved_folder_is_refused(tmp_path: Path) -> None:
     store = Store(str(tmp_path / "a"))
     (made,) = write_dag(store, [[]])

@@ -179,6 +179,15 @@ def test_an_item_or_a_step_that_there_is_not(sailed: Sailed) -> None:
         assert thing in the_line(marin([*arguments, *root], {}))
 
 
+def test_the_audit_of_a_ferry_needs_no_day(sailed: Sailed) -> None:
+    """The report shows one audit, so it is asked for by the report, by the checkpoint and by itself."""
+    root = ["--root", sailed.lab.ferry_store.root]
+    names = ("ferry/report", "ferry/runs/smoke/checkpoint", "ferry/runs/smoke/contamination_audit")
+    answers = [marin(["audit", name, "--json", *root], {}) for name in names]
+    assert len({(answer.exit_code, answer.stdout) for answer in answers}) == 1 and '"verdict"' in answers[0].stdout
+    assert "is no checkpoint" in the_line(marin(["audit", "ferry/roster", *root], {}))
+
+
 @pytest.mark.parametrize(
     ("error", "remedy"),
     [

@@ -45,11 +45,12 @@ class Looks:
     def evaluated(self, partition: str) -> None:
         self.instance.report_runless_asset_event(dg.AssetMaterialization(RESULTS, partition=partition))
 
-    def start(self, partition: str) -> dg.DagsterRun:
-        """Start an evaluation that does not end by itself."""
-        job = self.definitions.resolve_implicit_global_asset_job_def().get_subset(asset_selection={RESULTS})
+    def start(self, key: dg.AssetKey, partition: str | None = None) -> dg.DagsterRun:
+        """Start a run of one asset that does not end by itself."""
+        job = self.definitions.resolve_implicit_global_asset_job_def().get_subset(asset_selection={key})
+        tags = {} if partition is None else {"dagster/partition": partition}
         return self.instance.create_run_for_job(
-            job, status=dg.DagsterRunStatus.STARTED, asset_selection=frozenset({RESULTS}), tags={"dagster/partition": partition}
+            job, status=dg.DagsterRunStatus.STARTED, asset_selection=frozenset({key}), tags=tags
         )
 
 
@@ -76,9 +77,30 @@ def test_results_from_before_the_first_look_are_collected(looks: Looks) -> None:
 
 def test_the_board_waits_until_no_evaluation_is_under_way(looks: Looks) -> None:
     assert not looks.asks()
-    run = looks.start(PARTITIONS[1])
+    run = looks.start(RESULTS, PARTITIONS[1])
     looks.evaluated(PARTITIONS[0])
     assert not looks.asks()
+    looks.instance.report_run_canceled(run)
+    assert looks.asks() and not looks.asks()
+
+
+def test_a_result_that_comes_right_after_the_board_was_asked_for_is_collected_too(looks: Looks) -> None:
+    looks.evaluated(PARTITIONS[0])
+    assert looks.asks()
+    looks.evaluated(PARTITIONS[1])
+    assert looks.asks() and not looks.asks()
+
+
+@pytest.mark.parametrize("looks_between", [0, 1, 2])
+def test_a_result_that_comes_while_the_board_is_made_is_collected_after_it(looks: Looks, looks_between: int) -> None:
+    looks.evaluated(PARTITIONS[0])
+    assert looks.asks()
+    run = looks.start(BOARD)
+    assert not looks.asks()
+    looks.evaluated(PARTITIONS[1])
+    for _ in range(looks_between):
+        assert not looks.asks()
+    looks.instance.report_runless_asset_event(dg.AssetMaterialization(BOARD))
     looks.instance.report_run_canceled(run)
     assert looks.asks() and not looks.asks()
 

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from lineage.signing.policy import POLICY
 from marin_assets.cli import signing
 from marin_assets.cli.app import app
 
+PAGE = Path(__file__).resolve().parents[2] / "docs/recipes/verify_a_checkpoint.md"
 RECORDED = Path(__file__).with_name("recorded")
 EVE = LocalKey(b"e" * 32)
 
@@ -85,6 +87,21 @@ def test_a_stranger_verifies_what_it_was_made_from_and_by_whom(world: Exported) 
         in card
     )
     assert "license: apache-2.0" in card and "| contamination audit | clean" in card
+
+
+def test_the_code_of_the_page_accepts_the_folder_and_refuses_a_changed_byte(
+    world: Exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `securesystemslib` and `cryptography` alone, as docs/recipes/verify_a_checkpoint.md says."""
+    shutil.copytree(world.folder, tmp_path / "out/smoke")
+    (tmp_path / "lab.pem").write_text(world.key.public.pem)
+    monkeypatch.chdir(tmp_path)
+    (code,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), flags=re.M | re.S)
+    exec(code, {})
+    weights = tmp_path / "out/smoke/model.safetensors"
+    weights.write_bytes(weights.read_bytes() + b"x")
+    with pytest.raises(AssertionError, match=r"model\.safetensors"):
+        exec(code, {})
 
 
 def test_a_key_that_is_not_the_publishers_is_not_enough(world: Exported) -> None:

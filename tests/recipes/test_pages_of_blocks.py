@@ -1,0 +1,288 @@
+"""Every Python block on the pages of docs/recipes runs, and gives what its page says.
+
+Pages that declare whole files have tests of their own. The others show pieces, in the order of the page. What the page says
+that the reader has (names of the file that a piece goes into, an earlier step) is given to the block by its test.
+"""
+
+import ast
+import re
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from test_pages_of_runs import own, read_again
+
+import evals.items.tasks.lambada as lambada
+from datakit.corpus.filters import CorpusConfig
+from datakit.corpus.removals import Removal, RemovalsConfig
+from datakit.quality.score_cutoff import ScoreCutoffConfig
+from datakit.quality.verdicts import Bound, QualityConfig, verdicts
+from datakit.sources.datatrove_blocks import DatatroveStep
+from datakit.sources.source import Records
+from datakit.tokens.formats import Preferences
+from evals.items.stage import TaskSpec
+from evals.items.suites import SuiteConfig, TaskConfig
+from evals.items.task import Task
+from evals.items.tasks.lm_eval_yaml import lm_eval_task, parse_yaml
+from evals.tasks.policy import PolicyRule
+from lineage.artifact.store import Store
+from lineage.build.plan import ancestors_first, build
+from marin_assets.definitions import tabled
+from recipes import data, lab, suites
+from recipes.records.run import AtStep, Evaluation, Run
+from recipes.records.tokens import Mix, Tokens
+from recipes.sources import source_config
+from recipes.studies import preferences
+from recipes.studies.default import default_corpus, tiny
+from recipes.studies.isoflop import isoflop
+from recipes.studies.rates import at_rate
+from recipes.sweeps import seed_variance
+from trainer.spec.config import WarmStart
+from trainer.spec.objectives import Dpo
+
+__all__ = ["own"]
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ROOT / "docs" / "recipes"
+BLOCK = re.compile(r"^( *)```python\n(.*?)^ *```", re.M | re.S)
+ELSEWHERE = {
+    "add_a_run.md": "recipes/test_pages_of_runs.py",
+    "add_a_source.md": "recipes/test_pages_of_runs.py",
+    "add_an_environment.md": "recipes/test_pages_of_rewards.py",
+    "make_synthetic_data.md": "recipes/test_pages_of_synthetic.py",
+    "train_an_adapter.md": "recipes/test_pages_of_rewards.py",
+    "train_with_rewards.md": "recipes/test_pages_of_rewards.py",
+    "verify_a_checkpoint.md": "standards/test_export.py",
+}
+"""Pages whose blocks another test runs."""
+HERE = {
+    "add_a_filter.md": 6,
+    "add_a_model_family.md": 1,
+    "add_an_eval_suite.md": 4,
+    "ask_the_lineage.md": 1,
+    "compare_contamination_policies.md": 1,
+    "correlate_pools.md": 1,
+    "declare_a_sweep.md": 1,
+    "fit_a_law.md": 3,
+    "promote_a_variant.md": 1,
+    "train_with_preferences.md": 2,
+}
+"""Number of blocks on the pages of this file; a new block needs a test."""
+
+
+def blocks(page: str) -> list[str]:
+    """The Python of a page, a text for each block."""
+    return [textwrap.dedent(text) for _, text in BLOCK.findall((PAGES / page).read_text())]
+
+
+def values(block: str, **given: Any) -> list[Any]:
+    """Run a block; return the values of its statements that are expressions."""
+    names, found = dict(given), []
+    for statement in ast.parse(block).body:
+        if isinstance(statement, ast.Expr):
+            found.append(eval(compile(ast.Expression(statement.value), "page", "eval"), names))
+        else:
+            exec(compile(ast.Module([statement], []), "page", "exec"), names)
+    return found
+
+
+def is_in(block: str, text: str) -> bool:
+    """Whether the lines of a block are lines of a text, one after another, whatever their margin and comments."""
+    lines, wanted = ([re.sub(r"\s+# .*", "", line).strip() for line in each.strip().splitlines()] for each in (text, block))
+    return any(lines[at : at + len(wanted)] == wanted for at in range(len(lines)))
+
+
+def test_every_block_has_a_test() -> None:
+    counted = {page.name: len(blocks(page.name)) for page in sorted(PAGES.glob("*.md")) if blocks(page.name)}
+    assert {name: count for name, count in counted.items() if name not in ELSEWHERE} == HERE
+    for page, test in ELSEWHERE.items():
+        assert page in counted and page in (ROOT / "tests" / test).read_text()
+
+
+def test_a_rule_drops_a_document_by_its_name_and_side() -> None:
+    (rule,) = values(blocks("add_a_filter.md")[0], Bound=Bound)
+    texts = pl.DataFrame({"id": ["0" * 32, "1" * 32], "text": ["1234 5678 of them", "none of them at all"]})
+    assert verdicts(texts, QualityConfig("prose", (rule,)))["reason"].to_list() == ["digit_char_frac_high", ""]
+
+
+def test_the_distribution_of_a_signal_is_read_from_a_quality_table(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    for node in ancestors_first([data.quality("vendored_prose")]):
+        made = build(store, node).artifact
+    (quantiles,) = values(blocks("add_a_filter.md")[1], pl=pl, quality_artifact=made)
+    median, most, nearly_all = quantiles.row(0)
+    assert 0 <= median <= most <= nearly_all < 0.1
+
+
+def test_the_steps_of_datatrove_are_a_sources() -> None:
+    source = source_config("package_docs")
+    (changed,) = values(blocks("add_a_filter.md")[2], replace=replace, DatatroveStep=DatatroveStep, source=source)
+    assert [step.block.rpartition(":")[2] for step in changed.steps] == ["PIIFormatter", "RegexFilter", "GopherQualityFilter"]
+
+
+def test_corpora_filter_by_a_score() -> None:
+    given = {"replace": replace, "default_corpus": default_corpus, "CorpusConfig": CorpusConfig}
+    sure, best = values(blocks("add_a_filter.md")[3], ScoreCutoffConfig=ScoreCutoffConfig, **given)
+    assert sure.filters.min_score == 0.9 and "scores" in sure.filters.reads
+    assert best == next(corpus for corpus in lab.declarations().corpora if corpus.name == "best_half")
+
+
+def test_the_stage_and_the_reason_of_the_page_are_those_of_the_examples() -> None:
+    stage, reason = blocks("add_a_filter.md")[4:]
+    added = re.sub(r"^\+", "", (ROOT / "docs/design/extending/stage.patch").read_text(), flags=re.M)
+    assert is_in(stage, added)  # tests/tools/test_extending.py applies the patch
+    assert is_in(reason, (ROOT / "datakit/corpus/filters.py").read_text())
+
+
+def test_the_block_of_a_family_is_olmo_2s() -> None:
+    (block,) = blocks("add_a_model_family.md")
+    body = block.partition("\n")[2]
+    assert is_in(body, (ROOT / "trainer/model/olmo2.py").read_text())
+
+
+def test_the_benchmark_of_the_page_is_the_declared_one() -> None:
+    given = {"TaskConfig": TaskConfig, "olmo_eval_tasks": suites.olmo_eval_tasks, "SuiteConfig": SuiteConfig}
+    task, suite = ast.parse(blocks("add_an_eval_suite.md")[0]).body
+    (declared,) = values(ast.unparse(task), **given)
+    assert declared in suites.olmo_eval_tasks()
+    (whole,) = values(ast.unparse(suite).replace(", ...)", ",)"), **given)
+    assert whole == suites.suite_config("benchmarks", "olmo_eval")
+
+
+def test_the_task_record_of_the_page_is_lambadas() -> None:
+    block = blocks("add_an_eval_suite.md")[1]
+    names: dict[str, Any] = dict(vars(lambada))
+    written = lambada.LAMBADA
+    exec(block, names)
+    ours = names["LAMBADA"]
+    assert isinstance(ours, Task) and (ours.name, ours.kind, ours.stops, ours.extract, ours.metrics, ours.formats) == (
+        written.name, written.kind, written.stops, written.extract, written.metrics, written.formats
+    )  # fmt: skip
+
+
+SCIQ = """
+task: sciq
+output_type: multiple_choice
+doc_to_text: "{{question}}"
+doc_to_target: gold
+doc_to_choice: options
+metric_list:
+  - metric: acc
+"""
+
+
+def test_a_yaml_of_lm_eval_is_a_task() -> None:
+    names: dict[str, Any] = {"lm_eval_task": lm_eval_task, "parse_yaml": parse_yaml, "SCIQ_YAML": SCIQ}
+    exec(blocks("add_an_eval_suite.md")[2], names)
+    assert set(names["SCIQ"].render) == {"lm_eval"} and list(names["SCIQ"].formats) == ["lm_eval_sciq"]
+
+
+def test_the_rule_asks_at_the_last_saved_step_alone() -> None:
+    (rule,) = values(blocks("add_an_eval_suite.md")[3], PolicyRule=PolicyRule, TaskSpec=TaskSpec)
+    assert [rule.is_due(at, 3) for at in range(3)] == [False, False, True]
+
+
+def test_a_removal_list_changes_the_corpus() -> None:
+    block = blocks("ask_the_lineage.md")[0].replace("<32 hex digits>", "0123456789abcdef" * 2)
+    given = {"replace": replace, "default_corpus": default_corpus, "CorpusConfig": CorpusConfig}
+    (corpus,) = values(block, RemovalsConfig=RemovalsConfig, Removal=Removal, **given)
+    assert corpus.removals is not None and corpus.removals.requests[0].why == "request 12"
+
+
+def test_the_documents_where_two_policies_disagree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "found").mkdir()
+    marked = {"document": ["a", "b"], "marin-13gram": [True, False], "window_coverage+alignment": [True, True]}
+    pl.DataFrame(marked).write_parquet("found/documents.parquet")
+    (found,) = values(blocks("compare_contamination_policies.md")[0], pl=pl)
+    assert found["document"].to_list() == ["b"]
+
+
+RUNS = """
+from recipes.studies.averaging import tiny_averaged
+from recipes.studies.default import tiny
+
+
+def my_runs():
+    return [tiny(), tiny_averaged()]
+
+
+"""
+PAIRS = """
+from dataclasses import replace
+from recipes.records.sweep import Sweep
+from recipes.studies.isoflop import isoflop as ladder
+from recipes.studies.small_models import at_budget
+
+
+def pairs(name):
+    budgets = {"c1e12": 1e12, "c2e12": 2e12, "c4e12": 4e12, "c8e12": 8e12}
+    trials = [at_budget(size, 48, budget, seed=1 + (name == "gated")) for size, budget in budgets.items()]
+    return Sweep(name, tuple(trials), tuple(budgets.values()))
+
+
+def baseline():
+    return pairs("baseline")
+
+
+def gated():
+    return pairs("gated")
+
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("page", "has", "asset"),
+    [
+        ("correlate_pools.md", RUNS, ("correlations", "pools")),
+        ("promote_a_variant.md", PAIRS, ("promotions", "gated_norm")),
+    ],
+)
+def test_the_study_of_the_page_has_its_asset(own: Path, page: str, has: str, asset: tuple[str, ...]) -> None:
+    (block,) = blocks(page)
+    (own / "mine.py").write_text(has + block.replace("sweeps=(ladder, ", "sweeps=("))  # the ladder is declared already
+    read_again()
+    table, kept = tabled(lab.declarations())
+    assert not kept.broken
+    assert asset in {template.example.key for template in table}
+
+
+def test_crossed_seeds_are_a_sweep_with_a_table_of_variances() -> None:
+    (noise,) = values(blocks("declare_a_sweep.md")[0], run=at_rate(1e-3))
+    assert len(noise.trials) == 9 and seed_variance(noise).key == ("sweeps", "noise", "seed_variance")
+
+
+def test_a_sweep_with_a_law_forecasts_a_run() -> None:
+    declare, forecast, _ = blocks("fit_a_law.md")
+    (ladder,) = values(declare, trials=isoflop().trials, budgets=isoflop().budgets)
+    assert ladder.law is not None and ladder.name == "ladder"
+    run = tiny()
+    (forecast_run,) = values(forecast, spec=run.spec, mix=run.data, evaluation=run.evaluation, ladder=lambda: ladder)
+    assert forecast_run.forecast.node(forecast_run).key == ("forecasts", "ladder-5x")
+
+
+def test_the_law_of_the_published_table_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    values(blocks("fit_a_law.md")[2])
+    at, low, *_ = (float(found) for found in re.findall(r"\d+\.\d+", capsys.readouterr().out))
+    assert 1 < low < at < 3
+
+
+def test_the_pairs_and_the_run_of_the_page_are_preferences() -> None:
+    records, run = blocks("train_with_preferences.md")
+    (declared,) = values(records, Records=Records)
+    assert (declared.form, declared.rejected) == ("preferences", "rejected")
+    before = preferences.addition_sft()
+    model = replace(before.spec.model, max_seq_len=1024)
+    before = replace(before, spec=replace(before.spec, model=model))
+    example = preferences.addition_tokens(preferences.PAIRS)
+    given = {
+        "Tokens": Tokens, "Preferences": Preferences, "TEMPLATE": preferences.CHAT_TEMPLATE, "Dpo": Dpo, "Run": Run, "Mix": Mix,
+        "WarmStart": WarmStart, "Evaluation": Evaluation, "AtStep": AtStep, "replace": replace, "before": before,
+        "corpus": example.corpus, "tokenizer": example.tokenizer, "suites": before.evaluation.suites, "step": 1500,
+        "held_out": replace(preferences.addition_tokens(preferences.HELD_OUT), format=replace(example.format, side_tokens=512)),
+    }  # fmt: skip
+    (made_run,) = values(run, **given)
+    assert made_run.spec.objective.beta == 0.1 and made_run.data.tokens.format.side_tokens * 2 == made_run.spec.seq_len
