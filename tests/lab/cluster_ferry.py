@@ -68,7 +68,7 @@ def compared(local: Store, cluster: Store, day: str) -> list[Compared]:
     ]
 
 
-def sail(lab: WholeLab, day: str, downloads: Path) -> float:
+def run_ferry(lab: WholeLab, day: str, downloads: Path) -> float:
     """Run the ferry on the cluster and return its seconds. It gets the existing downloads: their hashes are pinned."""
     if downloads.is_dir():
         shutil.copytree(downloads, lab.folder / "scratch" / "downloads")
@@ -127,7 +127,7 @@ def main() -> int:
         folder = given.keep or Path(scratch)
         folder.mkdir(exist_ok=True)
         with WholeLab(folder, data_runners=given.data_runners) as lab:
-            seconds = sail(lab, given.day, local.downloads)
+            seconds = run_ferry(lab, given.day, local.downloads)
             os.environ["STORAGE_EMULATOR_HOST"] = lab.bucket.url
             there = Store(f"{lab.root}/ttl-{FERRY_TTL_DAYS}d", scratch_folder=str(folder / "compared"))
             rows = compared(local, there, given.day)
@@ -135,7 +135,7 @@ def main() -> int:
     differing = [row.name for row in rows if row.verdict == "DIFFERS"]
     held = sum(row.verdict == "equal" for row in rows)
     console.print(
-        f"{held} of {len(rows)} artifacts equal to the local ferry's, {len(differing)} differ; sailed in {seconds:.0f} s"
+        f"{held} of {len(rows)} artifacts equal to the local ferry's, {len(differing)} differ; made in {seconds:.0f} s"
     )
     return 1 if differing else 0
 

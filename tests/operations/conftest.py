@@ -1,5 +1,5 @@
 """Fixtures that the tests of operations share with those of the shell."""
 
-from small import own_day, sailed
+from small import finished_ferry, own_day
 
-__all__ = ["own_day", "sailed"]
+__all__ = ["finished_ferry", "own_day"]

@@ -11,9 +11,9 @@ from pathlib import Path
 import duckdb
 import polars as pl
 import pytest
+from ferry_costs import cost_by_hand
 from random_lineage import write
-from sailed_costs import cost_by_hand
-from small import Sailed
+from small import FinishedFerry
 from small_runs import DAY
 
 from lineage.artifact.made_by import MadeBy
@@ -44,8 +44,8 @@ def ask(opened_ledger: Ledger, sql: str) -> list[tuple]:
         return query(connection, sql).rows()
 
 
-def test_the_cost_of_a_ferry_by_sql_is_the_sum_of_its_attempts_by_hand(sailed: Sailed) -> None:
-    store = sailed.lab.ferry_store
+def test_the_cost_of_a_ferry_by_sql_is_the_sum_of_its_attempts_by_hand(finished_ferry: FinishedFerry) -> None:
+    store = finished_ferry.lab.ferry_store
     [(dollars, artifacts)] = ask(ledger(store), "SELECT sum(dollars), count(*) FROM costs WHERE key LIKE 'ferry/%'")
     assert artifacts == len(list(store.artifacts())) > 20
     assert dollars == cost_by_hand(store) > 0
@@ -54,23 +54,23 @@ def test_the_cost_of_a_ferry_by_sql_is_the_sum_of_its_attempts_by_hand(sailed: S
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_every_canned_question_has_an_answer(sailed: Sailed, name: str) -> None:
-    answer = ask(ledger(sailed.lab.store, sailed.lab.ferry_store), QUESTIONS[name].sql)
+def test_every_canned_question_has_an_answer(finished_ferry: FinishedFerry, name: str) -> None:
+    answer = ask(ledger(finished_ferry.lab.store, finished_ferry.lab.ferry_store), QUESTIONS[name].sql)
     quiet = {"cost-of-failures", "unpriced", "standing-waivers", "refused-artifacts", "forecasts", "caches-without-readers"}
     quiet |= {"synthetic-rows", "rollouts", "storage-by-day"}
     assert answer or name in quiet | {"contaminated", "unaudited"}
 
 
-def test_the_recipe_names_every_question_and_every_table_and_no_other(sailed: Sailed) -> None:
+def test_the_recipe_names_every_question_and_every_table_and_no_other(finished_ferry: FinishedFerry) -> None:
     page = (Path(__file__).resolve().parents[2] / "docs/recipes/ask_the_operations.md").read_text()
     asked, _, tables = page.partition("## Tables")
     assert set(re.findall(r"^\| .* \| `([a-z-]+)` \|$", asked, re.MULTILINE)) == set(QUESTIONS)
     first_cells = re.findall(r"^\| (`.*?) \| ", tables.partition("Views:")[0], re.MULTILINE)
-    assert set(re.findall(r"`(\w+)`", " ".join(first_cells))) == set(ledger(sailed.lab.store).tables)
+    assert set(re.findall(r"`(\w+)`", " ".join(first_cells))) == set(ledger(finished_ferry.lab.store).tables)
 
 
-def test_a_ferry_has_a_summary_of_every_step(sailed: Sailed) -> None:
-    store = sailed.lab.ferry_store
+def test_a_ferry_has_a_summary_of_every_step(finished_ferry: FinishedFerry) -> None:
+    store = finished_ferry.lab.ferry_store
     sql = "SELECT DISTINCT a.name FROM artifacts a JOIN attempts t USING (store, process) WHERE recorded = 'summary'"
     rows = ask(ledger(store), sql)
     made = {artifact.name for artifact in store.artifacts()}

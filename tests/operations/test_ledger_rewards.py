@@ -5,9 +5,9 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from ferry_costs import cost_by_hand
 from random_lineage import write
 from reward_worlds import checkpoint, environment, put, rollouts
-from sailed_costs import cost_by_hand
 
 from lineage.artifact.store import Store
 from lineage.jobs.summary import summarizing

@@ -5,8 +5,8 @@ import json
 from decimal import Decimal
 
 import pytest
-from sailed_costs import cost_by_hand
-from small import Sailed
+from ferry_costs import cost_by_hand
+from small import FinishedFerry
 
 from operations.alerts.conditions import CampaignRun
 from operations.alerts.incidents import Finding, Incident
@@ -19,29 +19,29 @@ NOW = datetime.datetime.now(datetime.UTC)
 MONDAY = (NOW - datetime.timedelta(days=NOW.weekday())).date()
 
 
-def ledger(sailed: Sailed) -> Ledger:
-    return open_ledger([sailed.lab.store, sailed.lab.ferry_store], price_table(), NOW.date())
+def ledger(finished_ferry: FinishedFerry) -> Ledger:
+    return open_ledger([finished_ferry.lab.store, finished_ferry.lab.ferry_store], price_table(), NOW.date())
 
 
 def this_week(opened_ledger: Ledger, campaigns: dict | None = None) -> Week:
-    """The week in which the ferry was sailed: its cache may be some days old."""
+    """The week in which the ferry was finished_ferry: its cache may be some days old."""
     made = min(opened_ledger.tables["artifacts"]["created"])
     day = datetime.date.fromisoformat(str(made)[:10])
     return week_of(opened_ledger, [], campaigns, day - datetime.timedelta(days=day.weekday()))
 
 
-def test_every_run_is_in_the_table_and_costs_add_up(sailed: Sailed) -> None:
-    week = this_week(ledger(sailed))
-    made = {a.spec.process for a in sailed.lab.ferry_store.artifacts() if a.spec.stage == "trainer.checkpoint"}
+def test_every_run_is_in_the_table_and_costs_add_up(finished_ferry: FinishedFerry) -> None:
+    week = this_week(ledger(finished_ferry))
+    made = {a.spec.process for a in finished_ferry.lab.ferry_store.artifacts() if a.spec.stage == "trainer.checkpoint"}
     assert len(week.sections["runs"]) == len(made) > 0
     for row in week.sections["runs"]:
         assert row["loss"] > 0 and row["hours"] > 0 and row["model_flops"] > 0 and row["bpb"] > 0
     spent = sum((row["dollars"] for row in week.sections["spending"]), Decimal(0))
-    assert spent == cost_by_hand(sailed.lab.ferry_store)
+    assert spent == cost_by_hand(finished_ferry.lab.ferry_store)
 
 
-def test_without_the_database_all_is_the_same_but_what_is_named(sailed: Sailed) -> None:
-    opened_ledger = ledger(sailed)
+def test_without_the_database_all_is_the_same_but_what_is_named(finished_ferry: FinishedFerry) -> None:
+    opened_ledger = ledger(finished_ferry)
     runs = {"ferry": [CampaignRun("2026-11-25", "r", "passed", "")]}
     with_it, without = this_week(opened_ledger, runs), this_week(opened_ledger)
     assert without.only_in_dagster == ("campaigns",) and with_it.only_in_dagster == ()
@@ -50,9 +50,9 @@ def test_without_the_database_all_is_the_same_but_what_is_named(sailed: Sailed) 
     assert "only Dagster" in as_markdown(without) and "only Dagster" not in as_markdown(with_it)
 
 
-def test_the_forms_say_the_same_and_escape_what_strangers_wrote(sailed: Sailed) -> None:
+def test_the_forms_say_the_same_and_escape_what_strangers_wrote(finished_ferry: FinishedFerry) -> None:
     evil = Finding("disk", "<script>alert(1)</script> | x", "s", "c")
-    week = week_of(ledger(sailed), [Incident("i", evil, f"{MONDAY}T01:00:00+00:00")], None, MONDAY)
+    week = week_of(ledger(finished_ferry), [Incident("i", evil, f"{MONDAY}T01:00:00+00:00")], None, MONDAY)
     page, text = as_html(week), as_markdown(week)
     assert "<script>" not in page and "&lt;script&gt;" in page and "\\| x" in text
     assert json.loads(as_json(week))["sections"]["incidents"][0]["subject"] == evil.subject

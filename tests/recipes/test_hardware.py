@@ -98,7 +98,7 @@ def test_hardware_is_no_part_of_an_identity() -> None:
     assert (here.config, here.stage, here.key, here.partition) == (there.config, there.stage, there.key, there.partition)
 
 
-def test_what_orchestrates_and_what_sails_daily_may_not_hold_accelerators() -> None:
+def test_what_orchestrates_and_what_runs_daily_may_not_hold_accelerators() -> None:
     inside = Stage("tests.inside", "1", run=lambda out, config: None)
     with pytest.raises(
         ValueError, match=r"hardware is v5p-8, arguments are \(\), but stage tests\.inside runs inside the step that"

@@ -1,6 +1,6 @@
 """A daemon over PostgreSQL and a bucket, as deployed, and a training job that commits there while no step watches.
 
-Run by itself it sails the small ferry's data, trains, and takes the picture of what the sensor reported (needs a Chromium):
+Run by itself it builds the small ferry's data, trains, and takes the picture of what the sensor reported (needs a Chromium):
 
     PYTHONPATH=.:tests/lab:tests/shell:tools .venv/bin/python tests/shell/committed_world.py PICTURE.png
 """

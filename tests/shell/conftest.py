@@ -1,5 +1,5 @@
 """Session fixtures of the shell's tests."""
 
-from small import own_day, real_definitions, sailed
+from small import finished_ferry, own_day, real_definitions
 
-__all__ = ["own_day", "real_definitions", "sailed"]
+__all__ = ["finished_ferry", "own_day", "real_definitions"]

@@ -25,7 +25,7 @@ from resources.lab import Lab, LabResource
 
 
 @dataclass(frozen=True)
-class Sailed:
+class FinishedFerry:
     """A finished day of the small ferry, and the instance that recorded it."""
 
     ferry: Ferry
@@ -37,16 +37,16 @@ class Sailed:
 
 
 @pytest.fixture(scope="session")
-def sailed(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[Sailed]:
-    """A copy of a finished day of the small ferry, which is sailed once for each state of the code and kept between runs.
+def finished_ferry(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[FinishedFerry]:
+    """A copy of a finished day of the small ferry, which is made once for each state of the code and kept between runs.
 
     Paths in the copy's event log name the original's folder.
     """
-    root = copy_day(tmp_path_factory.mktemp("sailed") / "day", pytestconfig)
+    root = copy_day(tmp_path_factory.mktemp("finished_ferry") / "day", pytestconfig)
     ferry, resource, definitions = small_lab(root / "lab")
     with dg.instance_for_test(temp_dir=str(root / "dagster")) as instance:
         (run,) = instance.get_runs()
-        yield Sailed(ferry, Lab.at(str(root / "lab"), execution=Execution(2)), resource, definitions, instance, run)
+        yield FinishedFerry(ferry, Lab.at(str(root / "lab"), execution=Execution(2)), resource, definitions, instance, run)
 
 
 @pytest.fixture
@@ -56,12 +56,12 @@ def own_day(tmp_path: Path, pytestconfig: pytest.Config) -> Path:
 
 
 def copy_day(root: Path, config: pytest.Config) -> Path:
-    with kept_folder(config.cache.mkdir("sailed"), code_state(), sail_day) as day:
+    with kept_folder(config.cache.mkdir("finished_ferry"), code_state(), run_ferry_day) as day:
         return Path(shutil.copytree(day, root))
 
 
-def sail_day(folder: Path) -> None:
-    """Sail one day of the small ferry through its real job into `folder/lab`, recorded by an instance in `folder/dagster`.
+def run_ferry_day(folder: Path) -> None:
+    """Build one day of the small ferry through its real job into `folder/lab`, recorded by an instance in `folder/dagster`.
 
     What it makes is signed by the key of `folder/keys`.
     """

@@ -1,4 +1,4 @@
-"""The small ferry: vendored text and items, a model of two layers. No Dagster here: `sail.py` imports this file too."""
+"""The small ferry: vendored text and items, a model of two layers. No Dagster: `build_small_ferry.py` imports this file."""
 
 from dataclasses import replace
 

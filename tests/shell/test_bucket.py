@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from gcs_server import GcsServer
-from small import Sailed
+from small import FinishedFerry
 from small_runs import DAY
 
 from lineage.artifact.store import Store
@@ -22,14 +22,14 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
-def test_a_line_in_a_bucket_is_equal_to_the_local_one(sailed: Sailed, gcs: GcsServer, tmp_path: Path) -> None:
+def test_a_line_in_a_bucket_is_equal_to_the_local_one(finished_ferry: FinishedFerry, gcs: GcsServer, tmp_path: Path) -> None:
     store = Store(gcs.bucket(uuid.uuid4().hex) + "/ttl-7d", scratch_folder=str(tmp_path / "scratch"))
-    build(store, recipe.roster(sailed.ferry, DAY, reachable=True))
-    run = sailed.ferry.run(DAY, reachable=True)
+    build(store, recipe.roster(finished_ferry.ferry, DAY, reachable=True))
+    run = finished_ferry.ferry.run(DAY, reachable=True)
     nodes = recipe.nodes(run)
     last = max(index for index, node in enumerate(nodes) if node.stage.name == "trainer.checkpoint")
     for node in nodes[: last + 1]:
-        made, local = build(store, node, execution=Execution(2)).artifact, resolve(sailed.lab.ferry_store, node)
+        made, local = build(store, node, execution=Execution(2)).artifact, resolve(finished_ferry.lab.ferry_store, node)
         files = tuple(replace(entry, crc32c=None) for entry in made.manifest.files)  # only a bucket keeps these
         assert files == local.manifest.files, node.name
         assert (made.spec, made.data_version) == (local.spec, local.data_version), node.name

@@ -4,7 +4,7 @@ import datetime
 
 import dagster as dg
 import pytest
-from small import Sailed
+from small import FinishedFerry
 from small_runs import DAY, small_run
 
 from lineage.artifact.store import Store
@@ -24,11 +24,13 @@ from sensors.checkpoints import checkpoint_sensor
 from trainer.spec.stage import step_partition
 
 
-def test_the_schedule_asks_for_the_running_day_at_half_past_six(sailed: Sailed) -> None:
-    schedule = sailed.definitions.get_schedule_def("daily_smoke_ferry")
+def test_the_schedule_asks_for_the_running_day_at_half_past_six(finished_ferry: FinishedFerry) -> None:
+    schedule = finished_ferry.definitions.get_schedule_def("daily_smoke_ferry")
     moment = datetime.datetime(2026, 11, 21, 6, 30, tzinfo=datetime.UTC)
     with dg.build_schedule_context(
-        instance=sailed.instance, scheduled_execution_time=moment, repository_def=sailed.definitions.get_repository_def()
+        instance=finished_ferry.instance,
+        scheduled_execution_time=moment,
+        repository_def=finished_ferry.definitions.get_repository_def(),
     ) as context:
         requests = schedule.evaluate_tick(context).run_requests
     assert [request.partition_key for request in requests] == ["2026-11-21"]
@@ -36,67 +38,73 @@ def test_the_schedule_asks_for_the_running_day_at_half_past_six(sailed: Sailed) 
     assert schedule.execution_timezone == "UTC"
 
 
-def test_a_ferry_that_passed_starts_the_canary_of_its_day_once(sailed: Sailed) -> None:
+def test_a_ferry_that_passed_starts_the_canary_of_its_day_once(finished_ferry: FinishedFerry) -> None:
     """The ferry ended before the sensor's first tick: `make ferry`, then `make ui`."""
-    sensor = sailed.definitions.get_sensor_def("canary_cpu_after_ferry")
-    with dg.build_sensor_context(instance=sailed.instance) as context:
+    sensor = finished_ferry.definitions.get_sensor_def("canary_cpu_after_ferry")
+    with dg.build_sensor_context(instance=finished_ferry.instance) as context:
         first = sensor(context)
     assert [request.partition_key for request in first.run_requests] == [DAY]
-    with dg.build_sensor_context(instance=sailed.instance, cursor=first.cursor) as context:
+    with dg.build_sensor_context(instance=finished_ferry.instance, cursor=first.cursor) as context:
         assert not sensor(context).run_requests
     with dg.instance_for_test() as empty, dg.build_sensor_context(instance=empty) as context:
         assert sensor(context).skip_reason.skip_message == "no ferry has passed yet"
 
 
 @pytest.mark.slow
-def test_sensors_see_a_ferry_that_the_command_line_sailed(sailed: Sailed) -> None:
+def test_sensors_see_a_ferry_that_the_command_line_made(finished_ferry: FinishedFerry) -> None:
     """Such a run has no code location, the sensor has one: the daemon with `make ui` open and `make ferry` beside it."""
-    repository = sailed.definitions.get_repository_def()
-    sensors = [sailed.definitions.get_sensor_def(name) for name in ("canary_cpu_after_ferry", "pass_rate_after_success")]
+    repository = finished_ferry.definitions.get_repository_def()
+    sensors = [
+        finished_ferry.definitions.get_sensor_def(name) for name in ("canary_cpu_after_ferry", "pass_rate_after_success")
+    ]
 
     def tick(sensor: dg.SensorDefinition, cursor: str | None) -> SensorExecutionData:
         with dg.build_sensor_context(
-            instance=sailed.instance, cursor=cursor, repository_def=repository, repository_name="elsewhere"
+            instance=finished_ferry.instance, cursor=cursor, repository_def=repository, repository_name="elsewhere"
         ) as context:
             return sensor.evaluate_tick(context)
 
     cursors = [tick(sensor, None).cursor for sensor in sensors]
-    sailed.definitions.resolve_job_def("smoke_ferry").execute_in_process(partition_key=DAY, instance=sailed.instance)
+    finished_ferry.definitions.resolve_job_def("smoke_ferry").execute_in_process(
+        partition_key=DAY, instance=finished_ferry.instance
+    )
     canary, rates = (tick(sensor, cursor).run_requests for sensor, cursor in zip(sensors, cursors, strict=True))
     assert [request.partition_key for request in canary] == [DAY]
     assert len(rates) == 1
 
 
 @pytest.mark.slow
-def test_each_new_checkpoint_is_reported_once_and_its_evaluations_requested(sailed: Sailed) -> None:
+def test_each_new_checkpoint_is_reported_once_and_its_evaluations_requested(finished_ferry: FinishedFerry) -> None:
     run = small_run("tiny")
     for node in ancestors_first([checkpoint(run, run.spec.num_steps)]):
-        build(sailed.lab.store, node, launcher=sailed.lab.launcher)
+        build(finished_ferry.lab.store, node, launcher=finished_ferry.lab.launcher)
     sensor = checkpoint_sensor([run])
-    with dg.build_sensor_context(instance=sailed.instance, resources={"lab": sailed.resource}) as context:
+    with dg.build_sensor_context(instance=finished_ferry.instance, resources={"lab": finished_ferry.resource}) as context:
         first = sensor(context)
     steps = [event.partition for event in first.asset_events]
     assert steps == saved_partitions(run) and len(steps) == 2
     for event in first.asset_events:
         step = int(event.metadata["step"].value)
-        assert event.tags["dagster/data_version"] == resolve(sailed.lab.store, checkpoint(run, step)).data_version
+        assert event.tags["dagster/data_version"] == resolve(finished_ferry.lab.store, checkpoint(run, step)).data_version
     assert len(first.run_requests) == len(steps) * (len(eval_tasks(run)) + 1) + 1, "and the export of the last"
     _requests_follow_the_policy(first, run)
-    missing = results_check(sailed.lab, [run])
+    missing = results_check(finished_ferry.lab, [run])
     assert (missing.passed, missing.metadata["missing"].value) == (False, len(steps) * len(eval_tasks(run)))
-    with dg.build_sensor_context(instance=sailed.instance, cursor=first.cursor, resources={"lab": sailed.resource}) as context:
+    with dg.build_sensor_context(
+        instance=finished_ferry.instance, cursor=first.cursor, resources={"lab": finished_ferry.resource}
+    ) as context:
         again = sensor(context)
     assert not again.run_requests
     assert "no new checkpoint" in again.skip_reason.skip_message
-    done = _evaluate_as_requested(sailed, first)
-    left = results_check(sailed.lab, [run])
+    done = _evaluate_as_requested(finished_ferry, first)
+    left = results_check(finished_ferry.lab, [run])
     assert left.metadata["missing"].value == missing.metadata["missing"].value - 1
     command = f"./marin materialize runs/tiny/eval_result --partition '{done[0].partition_key}'"
     assert command in missing.description and command not in left.description
-    _the_board_follows(sailed)
+    _the_board_follows(finished_ferry)
     with dg.DagsterInstance.ephemeral() as instance:
-        _rebuild(sailed, instance, steps, done)
-        with dg.build_sensor_context(instance=instance, resources={"lab": sailed.resource}) as context:
+        _rebuild(finished_ferry, instance, steps, done)
+        with dg.build_sensor_context(instance=instance, resources={"lab": finished_ferry.resource}) as context:
             after = sensor(context)
     assert after.asset_events == [], "the rebuilt log has the checkpoints, the lost cursor or not"
     wanted = {request.run_key for request in first.run_requests} - {request.run_key for request in done}
@@ -128,15 +136,15 @@ def test_what_is_due_at_the_last_step_alone_is_asked_there_alone() -> None:
     assert once and first == last - once
 
 
-def _evaluate_as_requested(sailed: Sailed, tick: dg.SensorResult) -> list[dg.RunRequest]:
+def _evaluate_as_requested(finished_ferry: FinishedFerry, tick: dg.SensorResult) -> list[dg.RunRequest]:
     """Carry out one evaluation, the audit and the export that the tick asked for."""
     wanted = [
         next(r for r in tick.run_requests if name in made_by(r)) for name in ("eval_result", "contamination_audit", "hf_canary")
     ]
-    job = sailed.definitions.resolve_implicit_global_asset_job_def()
+    job = finished_ferry.definitions.resolve_implicit_global_asset_job_def()
     for request in wanted:
         result = job.get_subset(asset_selection=set(request.asset_selection)).execute_in_process(
-            partition_key=request.partition_key, instance=sailed.instance, tags=request.tags
+            partition_key=request.partition_key, instance=finished_ferry.instance, tags=request.tags
         )
         assert result.success
     return wanted
@@ -147,22 +155,22 @@ def made_by(request: dg.RunRequest) -> list[str]:
     return [key.path[-1] for key in request.asset_selection]
 
 
-def _the_board_follows(sailed: Sailed) -> None:
+def _the_board_follows(finished_ferry: FinishedFerry) -> None:
     """The board is asked for after the evaluation, and has its result."""
     board_key = dg.AssetKey(["leaderboard"])
     selection = dg.AssetSelection.assets(board_key)
-    asked = dg.evaluate_automation_conditions(sailed.definitions, sailed.instance, selection)
+    asked = dg.evaluate_automation_conditions(finished_ferry.definitions, finished_ferry.instance, selection)
     assert asked.get_num_requested(board_key) == 1
-    board_asset = sailed.definitions.resolve_assets_def(board_key)
-    assert dg.materialize([board_asset], instance=sailed.instance, selection=[board_key]).success
-    board = sailed.instance.get_latest_materialization_event(board_key)
+    board_asset = finished_ferry.definitions.resolve_assets_def(board_key)
+    assert dg.materialize([board_asset], instance=finished_ferry.instance, selection=[board_key]).success
+    board = finished_ferry.instance.get_latest_materialization_event(board_key)
     assert board is not None and board.asset_materialization is not None
     assert board.asset_materialization.metadata["results"].value == 1
 
 
-def _rebuild(sailed: Sailed, instance: dg.DagsterInstance, steps: list[str], done: list[dg.RunRequest]) -> None:
+def _rebuild(finished_ferry: FinishedFerry, instance: dg.DagsterInstance, steps: list[str], done: list[dg.RunRequest]) -> None:
     """The log of the canonical store from its manifests: step partitions, evaluations, and the training that made them."""
-    graph, store = sailed.definitions.resolve_asset_graph(), sailed.lab.store
+    graph, store = finished_ferry.definitions.resolve_asset_graph(), finished_ferry.lab.store
     rebuild_event_log([store], instance, graph)
     of_run = [dg.AssetKey(["runs", "tiny", name]) for name in ("checkpoint", "eval_result", "contamination_audit", "hf_canary")]
     assert [instance.get_materialized_partitions(key) for key in of_run] == [
@@ -186,11 +194,11 @@ def test_pass_rate_sees_passes_regressions_and_broken_machines(tmp_path) -> None
     @dg.asset(deps=[outcome])
     def after() -> None: ...
 
-    job = dg.define_asset_job("sail", selection="*", tags={"marin/campaign": "ferry"}, executor_def=dg.in_process_executor)
+    job = dg.define_asset_job("ferry_day", selection="*", tags={"marin/campaign": "ferry"}, executor_def=dg.in_process_executor)
     definitions = dg.Definitions(assets=[outcome, after], jobs=[job])
     with dg.instance_for_test(temp_dir=str(tmp_path)) as instance:
         for how in ("passes", "breaks", "dies"):
-            definitions.resolve_job_def("sail").execute_in_process(
+            definitions.resolve_job_def("ferry_day").execute_in_process(
                 instance=instance, raise_on_error=False, run_config={"ops": {"outcome": {"config": {"how": how}}}}
             )
         ended = outcomes(instance, "ferry")
@@ -204,8 +212,8 @@ def test_pass_rate_sees_passes_regressions_and_broken_machines(tmp_path) -> None
         assert event.metadata["pass_rate"].value == pytest.approx(1 / 3)
 
 
-def test_a_passed_ferry_is_classified_as_passed(sailed: Sailed) -> None:
-    assert classify(sailed.instance, sailed.run) == ("passed", "")
+def test_a_passed_ferry_is_classified_as_passed(finished_ferry: FinishedFerry) -> None:
+    assert classify(finished_ferry.instance, finished_ferry.run) == ("passed", "")
 
 
 def _write_day(out, config) -> None:

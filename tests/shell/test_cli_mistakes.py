@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from small import Sailed, repository
+from small import FinishedFerry, repository
 from typer.testing import CliRunner, Result
 
 from marin_assets.cli.app import app
@@ -167,9 +167,11 @@ def test_debug_shows_the_traceback(empty_lab: dict[str, str]) -> None:
         CliRunner().invoke(app, ["spec", "nope", "--debug"], env=empty_lab, catch_exceptions=False)
 
 
-def test_an_item_or_a_step_that_there_is_not(sailed: Sailed) -> None:
-    root = ["--root", sailed.lab.ferry_store.root]
-    checkpoint = recipe.final_checkpoint(recipe.rostered_run(sailed.ferry, sailed.lab.ferry_store, "2026-11-20"))
+def test_an_item_or_a_step_that_there_is_not(finished_ferry: FinishedFerry) -> None:
+    root = ["--root", finished_ferry.lab.ferry_store.root]
+    checkpoint = recipe.final_checkpoint(
+        recipe.rostered_run(finished_ferry.ferry, finished_ferry.lab.ferry_store, "2026-11-20")
+    )
     for arguments, thing in (
         (["exposure", checkpoint.name, "--item", "typo"], "'typo'"),
         (["exposure", checkpoint.name, "--document", "short"], "short"),
@@ -179,9 +181,9 @@ def test_an_item_or_a_step_that_there_is_not(sailed: Sailed) -> None:
         assert thing in the_line(marin([*arguments, *root], {}))
 
 
-def test_the_audit_of_a_ferry_needs_no_day(sailed: Sailed) -> None:
+def test_the_audit_of_a_ferry_needs_no_day(finished_ferry: FinishedFerry) -> None:
     """The report shows one audit, so it is asked for by the report, by the checkpoint and by itself."""
-    root = ["--root", sailed.lab.ferry_store.root]
+    root = ["--root", finished_ferry.lab.ferry_store.root]
     names = ("ferry/report", "ferry/runs/smoke/checkpoint", "ferry/runs/smoke/contamination_audit")
     answers = [marin(["audit", name, "--json", *root], {}) for name in names]
     assert len({(answer.exit_code, answer.stdout) for answer in answers}) == 1 and '"verdict"' in answers[0].stdout
@@ -229,11 +231,13 @@ def test_a_root_on_which_nothing_can_be_written(tmp_path: Path) -> None:
     assert str(file) in line
 
 
-def test_a_port_that_is_taken(sailed: Sailed) -> None:
-    checkpoint = recipe.final_checkpoint(recipe.rostered_run(sailed.ferry, sailed.lab.ferry_store, "2026-11-20"))
+def test_a_port_that_is_taken(finished_ferry: FinishedFerry) -> None:
+    checkpoint = recipe.final_checkpoint(
+        recipe.rostered_run(finished_ferry.ferry, finished_ferry.lab.ferry_store, "2026-11-20")
+    )
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        line = the_line(marin(["serve", checkpoint.name, "--port", port, "--root", sailed.lab.ferry_store.root], {}))
+        line = the_line(marin(["serve", checkpoint.name, "--port", port, "--root", finished_ferry.lab.ferry_store.root], {}))
     assert "--port" in line
 
 

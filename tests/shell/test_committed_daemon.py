@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from committed_world import watched
-from small import Sailed
+from small import FinishedFerry
 from small_runs import DAY
 
 from lineage.build.plan import build
@@ -14,9 +14,9 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
-def test_a_checkpoint_that_no_step_watched_is_in_the_event_log_once(sailed: Sailed, tmp_path: Path) -> None:
+def test_a_checkpoint_that_no_step_watched_is_in_the_event_log_once(finished_ferry: FinishedFerry, tmp_path: Path) -> None:
     """The job saves two steps to the place of one partition; the day's checkpoint is the last and no other."""
-    with watched(tmp_path, sailed.lab.ferry_store) as world:
+    with watched(tmp_path, finished_ferry.lab.ferry_store) as world:
         assert world.reported() == [], "what was there when the sensor began is known"
         made = build(world.store, world.final).artifact
         steps = [a.spec.config["step"] for a in world.store.artifacts(*made.spec.key) if a.spec.stage == made.spec.stage]

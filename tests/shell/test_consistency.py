@@ -8,7 +8,7 @@ from pathlib import Path
 import dagster as dg
 import polars as pl
 import pytest
-from small import Sailed
+from small import FinishedFerry
 from small_assets import SmallAssets
 
 from lineage.artifact.manifest import MANIFEST_NAME, to_json
@@ -267,8 +267,8 @@ def test_what_the_log_never_heard_or_forgot_is_unknown(small: SmallAssets) -> No
     assert {u.why for u in comparison.unknown} == {"the log has no event of it", "the events that the pointer means are gone"}
 
 
-def test_the_daily_operation_passes_on_a_ferry(sailed: Sailed) -> None:
-    result = sailed.definitions.resolve_job_def("compare_lineage").execute_in_process(instance=sailed.instance)
+def test_the_daily_operation_passes_on_a_ferry(finished_ferry: FinishedFerry) -> None:
+    result = finished_ferry.definitions.resolve_job_def("compare_lineage").execute_in_process(instance=finished_ferry.instance)
     (evaluation,) = result.get_asset_check_evaluations()
     assert evaluation.passed, evaluation.description
     metadata = result.asset_materializations_for_node("operations__lineage_consistency")[0].metadata

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from small import Sailed, repository
+from small import FinishedFerry, repository
 from small_runs import DAY
 
 from lineage.artifact.store import Store
@@ -18,13 +18,13 @@ from recipes import ferry as recipe
 
 pytestmark = pytest.mark.slow
 
-SCRIPT = Path(__file__).with_name("sail.py")
+SCRIPT = Path(__file__).with_name("build_small_ferry.py")
 TRAINING = "trainer.checkpoint"
 HANGS = "fault injected at step 20"
 SHARDED = ("datakit.normalize", "datakit.minhash", "datakit.contamination", "datakit.token_cache")
 
 
-def sail(root: Path, *arguments: str, faults: str = "") -> subprocess.Popen[str]:
+def start_build(root: Path, *arguments: str, faults: str = "") -> subprocess.Popen[str]:
     """Start the ferry in its own process group, so that workers and jobs can be killed with it, and collect their output."""
     environment = {**os.environ, "PYTHONPATH": str(repository()), "MARIN_FAULTS": faults}
     command = [sys.executable, str(SCRIPT), str(root), *arguments]
@@ -33,14 +33,16 @@ def sail(root: Path, *arguments: str, faults: str = "") -> subprocess.Popen[str]
     )
 
 
-def sail_into_a_kill(root: Path, stage: str, seconds: float) -> list[str]:
+def build_until_killed(root: Path, stage: str, seconds: float) -> list[str]:
     """A life that ends in a stage, and what it said.
 
     Training hangs at its 20th step and is killed there, a stage with workers dies when its first shard is finished: however
     slow the machine is, that is the middle. Any other is killed some seconds after it has started, if it is still there.
     """
     lines = []
-    with sail(root, stage, *(["kill"] if stage in SHARDED else []), faults="hang@20" if stage == TRAINING else "") as process:
+    with start_build(
+        root, stage, *(["kill"] if stage in SHARDED else []), faults="hang@20" if stage == TRAINING else ""
+    ) as process:
         assert process.stdout is not None
         for line in process.stdout:
             lines.append(line)
@@ -57,27 +59,27 @@ def sail_into_a_kill(root: Path, stage: str, seconds: float) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def killed(tmp_path_factory: pytest.TempPathFactory, sailed: Sailed) -> tuple[Store, list[list[str]]]:
-    """A day sailed to its end through one kill in every stage, and what each life of it said."""
+def killed(tmp_path_factory: pytest.TempPathFactory, finished_ferry: FinishedFerry) -> tuple[Store, list[list[str]]]:
+    """A day built to its end through one kill in every stage, and what each life of it said."""
     root = tmp_path_factory.mktemp("killed")
     chance = random.Random(7)
-    nodes = recipe.nodes(recipe.rostered_run(sailed.ferry, sailed.lab.ferry_store, DAY))
-    seconds = {node.stage.name: resolve(sailed.lab.ferry_store, node).manifest.resources.wall_seconds for node in nodes}
+    nodes = recipe.nodes(recipe.rostered_run(finished_ferry.ferry, finished_ferry.lab.ferry_store, DAY))
+    seconds = {node.stage.name: resolve(finished_ferry.lab.ferry_store, node).manifest.resources.wall_seconds for node in nodes}
     assert len(seconds) >= 14
-    lives = [sail_into_a_kill(root, stage, took * chance.uniform(0.1, 0.5)) for stage, took in seconds.items()]
-    with sail(root, nodes[-1].stage.name) as last:
+    lives = [build_until_killed(root, stage, took * chance.uniform(0.1, 0.5)) for stage, took in seconds.items()]
+    with start_build(root, nodes[-1].stage.name) as last:
         assert last.stdout is not None
         lives.append(list(last.stdout))
     assert last.returncode == 0, "".join(lives[-1])
     return Store(f"{root}/ttl-7d"), lives
 
 
-def test_every_byte_is_that_of_an_undisturbed_day(killed, sailed: Sailed) -> None:
+def test_every_byte_is_that_of_an_undisturbed_day(killed, finished_ferry: FinishedFerry) -> None:
     store, _ = killed
-    for node in recipe.nodes(recipe.rostered_run(sailed.ferry, store, DAY)):
+    for node in recipe.nodes(recipe.rostered_run(finished_ferry.ferry, store, DAY)):
         if node.key[-1] == "report":  # it shows seconds
             continue
-        made, undisturbed = resolve(store, node), resolve(sailed.lab.ferry_store, node)
+        made, undisturbed = resolve(store, node), resolve(finished_ferry.lab.ferry_store, node)
         assert made.data_version == undisturbed.data_version, node.name
         assert made.manifest.statistics == undisturbed.manifest.statistics, node.name
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from small import Sailed, repository
+from small import FinishedFerry, repository
 
 from lineage.artifact.locate import locate
 from marin_assets import lab
@@ -15,8 +15,8 @@ CHECKPOINT = "ferry/runs/smoke/checkpoint"
 
 
 @pytest.fixture
-def opened(sailed: Sailed) -> lab.OpenLab:
-    return lab.open(sailed.resource.root)
+def opened(finished_ferry: FinishedFerry) -> lab.OpenLab:
+    return lab.open(finished_ferry.resource.root)
 
 
 def cells(notebook: Path) -> Iterator[str]:
@@ -28,9 +28,9 @@ def cells(notebook: Path) -> Iterator[str]:
 
 
 def test_the_example_notebook_runs_from_top_to_bottom(
-    sailed: Sailed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    finished_ferry: FinishedFerry, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("MARIN_ROOT", sailed.resource.root)
+    monkeypatch.setenv("MARIN_ROOT", finished_ferry.resource.root)
     names: dict[str, object] = {}
     for code in cells(repository() / "docs/notebooks/a_first_look.py"):
         exec(code, names)
@@ -40,8 +40,8 @@ def test_the_example_notebook_runs_from_top_to_bottom(
     assert "loss_nats" in capsys.readouterr().out
 
 
-def test_frames_say_what_the_artifacts_say(opened: lab.OpenLab, sailed: Sailed) -> None:
-    checkpoint = locate(lab_stores(sailed.resource.root), CHECKPOINT)
+def test_frames_say_what_the_artifacts_say(opened: lab.OpenLab, finished_ferry: FinishedFerry) -> None:
+    checkpoint = locate(lab_stores(finished_ferry.resource.root), CHECKPOINT)
     facts = checkpoint.manifest.extra["checkpoint"]
     curve = opened.curve(CHECKPOINT)
     assert curve["step"].to_list() == list(range(1, facts["step"] + 1))

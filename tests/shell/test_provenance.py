@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small import Sailed, repository
+from small import FinishedFerry, repository
 from small_runs import DAY
 from typer.testing import CliRunner
 
@@ -29,14 +29,14 @@ from recipes import ferry as recipe
 from recipes.stages import stages
 
 
-def final_checkpoint(sailed: Sailed) -> Artifact:
-    store = Store(sailed.lab.ferry_store.root)
-    return resolve(store, recipe.final_checkpoint(recipe.rostered_run(sailed.ferry, store, DAY)))
+def final_checkpoint(finished_ferry: FinishedFerry) -> Artifact:
+    store = Store(finished_ferry.lab.ferry_store.root)
+    return resolve(store, recipe.final_checkpoint(recipe.rostered_run(finished_ferry.ferry, store, DAY)))
 
 
-def ask(sailed: Sailed, *arguments: str) -> str:
+def ask(finished_ferry: FinishedFerry, *arguments: str) -> str:
     """The output of a command over the ferry's store alone, Dagster not asked."""
-    result = CliRunner().invoke(app, [*arguments, "--root", sailed.lab.ferry_store.root], catch_exceptions=False)
+    result = CliRunner().invoke(app, [*arguments, "--root", finished_ferry.lab.ferry_store.root], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.stdout
 
@@ -54,8 +54,8 @@ def test_no_stage_of_the_lab_is_forgotten_in_the_registry() -> None:
     assert declared == set(stages())
 
 
-def test_every_manifest_of_a_ferry_reads_back_as_the_node_that_made_it(sailed: Sailed) -> None:
-    store = Store(sailed.lab.ferry_store.root)
+def test_every_manifest_of_a_ferry_reads_back_as_the_node_that_made_it(finished_ferry: FinishedFerry) -> None:
+    store = Store(finished_ferry.lab.ferry_store.root)
     nodes = {}
     for address in oldest_first(store):
         artifact = store.open(address)
@@ -69,8 +69,8 @@ def oldest_first(store: Store) -> list[str]:
     return graph.oldest_first(graph.addresses)
 
 
-def test_tables_of_a_ferry_agree_with_its_manifests(sailed: Sailed) -> None:
-    store = Store(sailed.lab.ferry_store.root)
+def test_tables_of_a_ferry_agree_with_its_manifests(finished_ferry: FinishedFerry) -> None:
+    store = Store(finished_ferry.lab.ferry_store.root)
     tables = lineage_tables(store)
     assert tables.artifacts.height == sum(1 for _ in store.artifacts())
     assert check_lineage(store) == []
@@ -79,45 +79,47 @@ def test_tables_of_a_ferry_agree_with_its_manifests(sailed: Sailed) -> None:
     assert rebuild_tables(store).edges.equals(kept.edges)
 
 
-def test_the_lineage_of_the_checkpoint_by_name_folder_and_address(sailed: Sailed) -> None:
-    checkpoint = final_checkpoint(sailed)
+def test_the_lineage_of_the_checkpoint_by_name_folder_and_address(finished_ferry: FinishedFerry) -> None:
+    checkpoint = final_checkpoint(finished_ferry)
     wanted = [artifact.spec.address for artifact in checkpoint.store.walk_up(checkpoint)]
     for text in (checkpoint.name, checkpoint.uri, checkpoint.spec.address):
-        records = json.loads(ask(sailed, "lineage", text, "--json"))
+        records = json.loads(ask(finished_ferry, "lineage", text, "--json"))
         assert [record["address"] for record in records] == wanted
     raw = next(artifact for artifact in checkpoint.store.walk_up(checkpoint) if artifact.spec.stage == "datakit.raw")
-    below = {record["address"] for record in json.loads(ask(sailed, "lineage", raw.spec.address, "--down", "--json"))}
+    below = {record["address"] for record in json.loads(ask(finished_ferry, "lineage", raw.spec.address, "--down", "--json"))}
     assert below == {artifact.spec.address for artifact in checkpoint.store.walk_down(raw)}
 
 
-def test_pictures_show_every_artifact_and_need_no_network(sailed: Sailed) -> None:
-    checkpoint = final_checkpoint(sailed)
+def test_pictures_show_every_artifact_and_need_no_network(finished_ferry: FinishedFerry) -> None:
+    checkpoint = final_checkpoint(finished_ferry)
     ancestors = list(checkpoint.store.walk_up(checkpoint))
     edges = {(a.spec.address, ref.address) for a in ancestors for ref in a.spec.inputs}
-    chart = ask(sailed, "lineage", checkpoint.name, "--graph", "mermaid")
+    chart = ask(finished_ferry, "lineage", checkpoint.name, "--graph", "mermaid")
     assert chart.count(" --> ") == len(edges)
     assert all(f'"{artifact.name}<br/>' in chart for artifact in ancestors)
-    page = ask(sailed, "lineage", checkpoint.name, "--graph", "html")
+    page = ask(finished_ferry, "lineage", checkpoint.name, "--graph", "html")
     assert page.count('class="node"') == len(ancestors)
     assert page.count("<path ") == len(edges)
     assert all(artifact.data_version in page for artifact in ancestors)
     assert "http" not in page
 
 
-def test_a_code_version_reaches_what_was_made_below_it(sailed: Sailed) -> None:
-    store = Store(sailed.lab.ferry_store.root)
-    (affected,) = json.loads(ask(sailed, "affected", "--stage", TOKEN_CACHE.name, "--version", TOKEN_CACHE.version, "--json"))
+def test_a_code_version_reaches_what_was_made_below_it(finished_ferry: FinishedFerry) -> None:
+    store = Store(finished_ferry.lab.ferry_store.root)
+    (affected,) = json.loads(
+        ask(finished_ferry, "affected", "--stage", TOKEN_CACHE.name, "--version", TOKEN_CACHE.version, "--json")
+    )
     caches = [artifact for artifact in store.artifacts() if artifact.spec.stage == "datakit.token_cache"]
     wanted = {below.spec.address for cache in caches for below in store.walk_down(cache)}
     assert {row["address"] for row in affected["artifacts"]} == wanted
     assert affected["cost"]["training_flops"] > 0
-    text = ask(sailed, "affected", "--artifact", caches[0].spec.address)
-    assert final_checkpoint(sailed).name in text
+    text = ask(finished_ferry, "affected", "--artifact", caches[0].spec.address)
+    assert final_checkpoint(finished_ferry).name in text
 
 
-def test_a_document_is_followed_to_the_steps_that_read_it(sailed: Sailed) -> None:
+def test_a_document_is_followed_to_the_steps_that_read_it(finished_ferry: FinishedFerry) -> None:
     """Against every batch of the run, read forward; documents chosen at each end and in the middle."""
-    checkpoint = final_checkpoint(sailed)
+    checkpoint = final_checkpoint(finished_ferry)
     store, config = checkpoint.store, checkpoint.spec.config
     order = DataOrder.open(checkpoint.input("mixture"), config["run"]["seq_len"])
     tables = lineage_tables(store)
@@ -131,9 +133,9 @@ def test_a_document_is_followed_to_the_steps_that_read_it(sailed: Sailed) -> Non
         plan = plan_takedown(takedown).whole
         assert (
             plan.flops
-            <= json.loads(ask(sailed, "affected", "--document", document, "--json"))[0]["whole_cost"]["training_flops"]
+            <= json.loads(ask(finished_ferry, "affected", "--document", document, "--json"))[0]["whole_cost"]["training_flops"]
         )
-    assert "nothing holds it" in ask(sailed, "affected", "--document", "0" * 32)
+    assert "nothing holds it" in ask(finished_ferry, "affected", "--document", "0" * 32)
 
 
 def forward_steps(order: DataOrder, document: str, batch_size: int, num_steps: int) -> list[int]:
@@ -150,17 +152,17 @@ def forward_steps(order: DataOrder, document: str, batch_size: int, num_steps: i
 
 
 @pytest.mark.slow
-def test_the_checkpoint_is_made_again_from_its_manifest_bit_for_bit(sailed: Sailed, tmp_path: Path) -> None:
-    checkpoint = final_checkpoint(sailed)
+def test_the_checkpoint_is_made_again_from_its_manifest_bit_for_bit(finished_ferry: FinishedFerry, tmp_path: Path) -> None:
+    checkpoint = final_checkpoint(finished_ferry)
     result = reproduce(checkpoint, Store(str(tmp_path / "again")), stages())
     assert result.first_difference is None
     assert result.is_equal
     assert len(result.comparisons) == sum(1 for _ in checkpoint.store.walk_up(checkpoint))
 
 
-def test_a_difference_in_an_old_artifact_is_named(sailed: Sailed, tmp_path: Path) -> None:
+def test_a_difference_in_an_old_artifact_is_named(finished_ferry: FinishedFerry, tmp_path: Path) -> None:
     """The raw files of a source were other bytes on the day: the copy of the store says so, and reproduce names the source."""
-    checkpoint = final_checkpoint(sailed)
+    checkpoint = final_checkpoint(finished_ferry)
     raw = next(artifact for artifact in checkpoint.store.walk_up(checkpoint) if artifact.spec.stage == "datakit.raw")
     copy = Store(str(tmp_path / "copy"))
     with writing(copy, raw.spec, raw.manifest.code_fingerprint) as out:
@@ -176,27 +178,27 @@ def test_a_difference_in_an_old_artifact_is_named(sailed: Sailed, tmp_path: Path
 
 
 def test_another_version_of_a_package_is_drift_where_it_is_imported_until_evidence_clears_it(
-    sailed: Sailed, monkeypatch: pytest.MonkeyPatch
+    finished_ferry: FinishedFerry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store(sailed.lab.ferry_store.root)
-    run = recipe.rostered_run(sailed.ferry, store, DAY)
+    store = Store(finished_ferry.lab.ferry_store.root)
+    run = recipe.rostered_run(finished_ferry.ferry, store, DAY)
     installed = packages._version
     monkeypatch.setattr(packages, "_version", lambda name: "99" if name == "tokenizers" else installed(name))
     built = {node.name: build(store, node) for node in recipe.nodes(run) if node.stage.job is None}
     drifted = {drift.artifact.spec.stage: name for name, drift in built.items() if drift.drifted}
     assert drifted.keys() == {"datakit.tokenizer", "datakit.token_cache"}
     cache = drifted["datakit.token_cache"]
-    (answer,) = json.loads(ask(sailed, "verify", cache, "--json"))
+    (answer,) = json.loads(ask(finished_ferry, "verify", cache, "--json"))
     assert answer["changes"] == [f"tokenizers was {installed('tokenizers')} and is 99"]
     assert answer["evidence"]["outcome"] == "equal"
     again = build(store, next(node for node in recipe.nodes(run) if node.name == cache))
     assert not again.drifted and "verified equivalent on" in str(again.drift)
-    assert "--jobs makes those again too" in ask(sailed, "verify", recipe.final_eval(run).name)
-    assert "has not drifted" in ask(sailed, "verify", f"ferry/mixture/small[{DAY}]")
+    assert "--jobs makes those again too" in ask(finished_ferry, "verify", recipe.final_eval(run).name)
+    assert "has not drifted" in ask(finished_ferry, "verify", f"ferry/mixture/small[{DAY}]")
 
 
-def test_a_bucket_alone_is_asked_without_dagster(sailed: Sailed) -> None:
-    root, name = sailed.lab.ferry_store.root, final_checkpoint(sailed).name
+def test_a_bucket_alone_is_asked_without_dagster(finished_ferry: FinishedFerry) -> None:
+    root, name = finished_ferry.lab.ferry_store.root, final_checkpoint(finished_ferry).name
     program = (
         "import sys\nfrom marin_assets.cli.app import app\n"
         "for question in (['lineage', sys.argv[2]], ['affected', '--source', 'vendored_prose']):\n"
@@ -219,5 +221,5 @@ def test_a_question_without_a_subject_is_refused() -> None:
 
 
 @pytest.mark.parametrize("option", ["--check", "--rebuild"])
-def test_check_and_rebuild_say_that_all_is_well(sailed: Sailed, option: str) -> None:
-    assert "nothing disagrees" in ask(sailed, "lineage", option)
+def test_check_and_rebuild_say_that_all_is_well(finished_ferry: FinishedFerry, option: str) -> None:
+    assert "nothing disagrees" in ask(finished_ferry, "lineage", option)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-from small import Sailed
+from small import FinishedFerry
 from small_assets import TODAY, SmallAssets
 from typer.testing import CliRunner
 
@@ -29,12 +29,12 @@ def latest(instance: dg.DagsterInstance) -> dict[tuple[str, str | None], str]:
     return {(e.key.to_user_string(), e.partition): e.data_version for e in events if e.key.path[0] == "ferry"}
 
 
-def test_the_log_of_a_ferry_comes_back_from_its_bucket(sailed: Sailed) -> None:
-    store, graph = Store(sailed.lab.ferry_store.root), sailed.definitions.resolve_asset_graph()
+def test_the_log_of_a_ferry_comes_back_from_its_bucket(finished_ferry: FinishedFerry) -> None:
+    store, graph = Store(finished_ferry.lab.ferry_store.root), finished_ferry.definitions.resolve_asset_graph()
     with dg.DagsterInstance.ephemeral() as instance:
         done = rebuild_event_log([store], instance, graph)
         assert set(done.reported) == {artifact.spec.address for artifact in store.artifacts()}
-        assert latest(instance) == latest(sailed.instance)
+        assert latest(instance) == latest(finished_ferry.instance)
         comparison = check_consistency([store], instance, graph, TODAY)
         assert comparison.disagreements == ()
         assert {u.why.split(":")[0] for u in comparison.unknown} == {"reported without a run"}
@@ -42,7 +42,7 @@ def test_the_log_of_a_ferry_comes_back_from_its_bucket(sailed: Sailed) -> None:
         (checkpoint,) = instance.fetch_materializations(dg.AssetKey(["ferry", "runs", "smoke", "checkpoint"]), limit=1).records
         event = checkpoint.asset_materialization
         assert event is not None
-        assert event.metadata["step"].value == sailed.ferry.online.spec.num_steps
+        assert event.metadata["step"].value == finished_ferry.ferry.online.spec.num_steps
         numbers = {e.version: e.number for e in read_log(instance).reported}
         for artifact in store.artifacts():
             for ref in artifact.spec.inputs:

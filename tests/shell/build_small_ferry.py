@@ -1,4 +1,4 @@
-"""Build the small ferry up to a stage, without Dagster, in a process of its own: `python sail.py ROOT STAGE [kill]`.
+"""Build the small ferry up to a stage, without Dagster, in a process: `python build_small_ferry.py ROOT STAGE [kill]`.
 
 With `kill` it kills its process group when the first shard of that stage is finished. Others kill it from outside.
 The graph is imported inside `main`: worker processes import this file again as their main module.
