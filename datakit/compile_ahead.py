@@ -6,10 +6,13 @@ ten seconds.
 
 import polars as pl
 
+from datakit.contamination.channels import index_items
+from datakit.contamination.policy import WindowRules
+from datakit.contamination.scan import scan
 from datakit.dedup.minhash import MinHashConfig, sign_texts
 from datakit.quality.rule_sets import measured
 from datakit.quality.signals import quality_signals
-from datakit.text.canonical_text import canonical_batch
+from datakit.text.canonical_text import canonical_batch, token_spans
 from datakit.text.ngram_index import bit_table, grams_in_table, hash_buffer
 from datakit.text.shingles import jaccard, shingle_sets
 
@@ -25,6 +28,10 @@ def compile_ahead() -> None:
     jaccard(shingles[: bounds[1]], shingles[bounds[1] :])
     words = hash_buffer(*canonical_batch(TEXTS))
     grams_in_table(bit_table(words.hashes), words.hashes, 4)
+    token_spans(TEXTS[1], [1])
+    rows = {"item": [0, 1], "channel": ["question"] * 2, "text": list(TEXTS)}
+    rules = WindowRules(min_channel_words=5, min_gram_long_words=0)
+    scan(TEXTS, index_items(pl.DataFrame(rows), rules), rules)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from datakit.contamination.bounds import may_align
 from datakit.contamination.policy import Window, WindowRules
 from datakit.text.arrays import load_all, save_all
 from datakit.text.ngram_index import Floats, GramIndex, Ints, UInt64s
@@ -87,6 +88,9 @@ def aligned_windows(
     the score.
     """
     placed = _placements(words, bounds, begins, channels)
+    rows = np.stack([placed.documents, placed.channels, placed.starts], axis=1)
+    wanted = channels.hashes, channels.information, channels.bounds, channels.partial
+    placed = placed.of(np.flatnonzero(may_align(words, bounds, rows, *wanted, config.align_slack)))
     scores = np.concatenate([np.empty(0), *_scores(words, bounds, placed, channels, config.align_slack)])
     found = np.flatnonzero(scores >= channels.partial[placed.channels])
     placed, scores = placed.of(found), scores[found]

@@ -9,11 +9,12 @@ from itertools import groupby
 import numpy as np
 
 from datakit.contamination.alignment import aligned_windows
+from datakit.contamination.bounds import may_match
 from datakit.contamination.channels import ChannelGrams, ItemIndex
 from datakit.contamination.policy import Window, WindowRules, best_window
 from datakit.contamination.protocol import ChannelMatch, GramCounts
 from datakit.text.byte_spans import Span, byte_spans
-from datakit.text.canonical_text import WordPlaces, canonical_batch
+from datakit.text.canonical_text import canonical_batch, token_spans
 from datakit.text.ngram_index import Floats, Ints, UInt64s, Words, grams_in_table, hash_buffer
 from lineage.match_tiers import PARTIAL, STANDING_TIERS, Tier
 
@@ -55,8 +56,8 @@ def _spans(text: str, windows: Sequence[Window]) -> list[Span]:
     """Return the bytes from the first to the last word of each window."""
     if not windows:
         return []
-    places = WordPlaces(text)
-    return byte_spans(text, [(places.span(window.start)[0], places.span(window.end - 1)[1]) for window in windows])
+    ends = token_spans(text, [word for window in windows for word in (window.start, window.end - 1)])
+    return byte_spans(text, [(start, end) for (start, _), (_, end) in zip(ends[::2], ends[1::2], strict=True)])
 
 
 type _Windows = dict[tuple[int, int], Window]
@@ -134,17 +135,17 @@ def _windows(
     """
     grams = channels.index.grams[hits.grams]
     hit_bounds = np.searchsorted(hits.documents, np.arange(len(bounds)))
-    for document, channel in _candidates(hits.documents, hits.grams, channels, least, config):
+    candidates = _candidates(hits.documents, hits.grams, channels, least, config)
+    for document, channel in _promising(candidates, hits, hit_bounds, channels, least, config).tolist():
         mine = slice(int(hit_bounds[document]), int(hit_bounds[document + 1]))
         window = _score(hits.places[mine] - bounds[document], grams[mine], channel, channels, float(least[channel]), config)
         if window is not None:
             yield (document, channel), window
 
 
-def _candidates(
-    documents: Ints, grams: Ints, channels: ChannelGrams, least: Floats, config: WindowRules
-) -> list[tuple[int, int]]:
-    """Return pairs (document, channel) with enough different shared grams to reach `least` or to hold a fragment.
+def _candidates(documents: Ints, grams: Ints, channels: ChannelGrams, least: Floats, config: WindowRules) -> Ints:
+    """Return int64 [pairs, 2], document and channel, with enough different shared grams to reach `least` or to hold a
+    fragment.
 
     It counts different grams, not hits. This bounds the work on a document that repeats one phrase a million times.
     """
@@ -155,7 +156,28 @@ def _candidates(
     pairs, counts = np.unique(where * num_channels + channel, return_counts=True)
     n = config.gram_words
     enough = (counts * n >= least[pairs % num_channels]) | (counts >= config.fragment_words - n + 1)
-    return [(int(pair) // num_channels, int(pair) % num_channels) for pair in pairs[enough]]
+    return np.stack(np.divmod(pairs[enough], num_channels), axis=1)
+
+
+def _promising(pairs: Ints, hits: _Hits, hit_bounds: Ints, channels: ChannelGrams, least: Floats, config: WindowRules) -> Ints:
+    """Return the pairs that may have a window."""
+    index, channel, n = channels.index, pairs[:, 1], config.gram_words
+    num_words = channels.bounds[channel + 1] - channels.bounds[channel] + n - 1
+    may = may_match(
+        pairs,
+        hits.places,
+        hits.grams,
+        hit_bounds,
+        index.channels,
+        index.positions,
+        index.offsets,
+        channels.weights,
+        channels.bounds,
+        np.stack([channels.needed_weight[channel], least[channel]], axis=1),
+        config.gap_words + config.gap_share * num_words,
+        np.array([n, config.fragment_words, config.partial_words]),
+    )
+    return pairs[may]
 
 
 def _score(

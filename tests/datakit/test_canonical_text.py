@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import datakit.text.canonical_text as canonical_text
-from datakit.text.canonical_text import WordPlaces, canonical_batch, canonical_bytes, word_spans
+from datakit.text.canonical_text import WordPlaces, canonical_batch, canonical_bytes, token_spans, word_spans
 
 # the characters that normalisation treats specially, mixed into arbitrary text
 CHARACTERS = st.one_of(
@@ -64,6 +64,18 @@ def test_places_found_piece_by_piece_are_those_of_the_whole_text(text, piece_cha
         assert [list(places.span(word)) for word in range(len(words(text)))] == word_spans(text).tolist()
         with pytest.raises(IndexError, match=f"word {len(words(text))} of a text of"):
             places.span(len(words(text)))
+
+
+@given(
+    TEXT | st.text(st.sampled_from(" \n\t\x0b\x1c\x1f,,'aZ09_@`{&;<>=-"), max_size=60),
+    st.lists(st.integers(0, 99), max_size=6),
+)
+def test_chosen_words_have_the_spans_that_they_have_among_all(text, chosen):
+    spans = word_spans(text).tolist()
+    numbers = [number % len(spans) for number in chosen] if spans else []
+    assert [list(span) for span in token_spans(text, numbers)] == [spans[number] for number in numbers]
+    with pytest.raises(IndexError, match=f"word {len(spans)} of a text of {len(spans)}"):
+        token_spans(text, [*numbers, len(spans)])
 
 
 def test_a_tag_that_appears_by_blanking_another_stays():

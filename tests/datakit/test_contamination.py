@@ -192,6 +192,27 @@ def test_the_scan_agrees_with_the_definition_word_by_word(questions, fillers, ch
         assert matches[pair] == (tier, pytest.approx(score, abs=1e-4), run)
 
 
+@given(st.lists(SENTENCE, min_size=1, max_size=6), st.lists(SENTENCE, min_size=1, max_size=3), st.randoms())
+def test_what_a_compiled_bound_rejects_scores_nothing(questions, fillers, choose: random.Random):
+    """The same matches as if every place were scored; and the bounds do reject places."""
+    texts = [f"{filler} {choose.choice(questions)[choose.randrange(40) :]} {filler[5:]}" for filler in fillers]
+    rules = ContaminationConfig(gap_words=2, fragment_words=7, long_run_words=12, partial_words=4, min_template_words=8)
+    index = index_items(channel_table(item_table(*({"question": question} for question in questions))), rules)
+    found = scan(texts, index, rules)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("datakit.contamination.scan.may_match", lambda pairs, *_: np.ones(len(pairs), np.bool_))
+        patch.setattr("datakit.contamination.alignment.may_align", lambda *given: np.ones(len(given[2]), np.bool_))
+        assert scan(texts, index, rules) == found
+
+
+def test_a_few_shared_words_of_long_questions_are_not_scored(monkeypatch):
+    """Two runs of five words, far apart: enough different grams to look at the pair, and no window of six words."""
+    monkeypatch.setattr("datakit.contamination.scan.best_window", lambda *_: pytest.fail("scored"))
+    words = [f"w{letter}rd{other}" for letter in "aeiou" for other in "bcdfg"]
+    document = " ".join([*words[:5], *(["other"] * 40), *words[10:15]])
+    assert matches_of([document], " ".join(words), max_aligned_words=0) == []
+
+
 # --- what is found ---------------------------------------------------------------------------------------------------------
 
 
