@@ -2,7 +2,7 @@
 
 import gc
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
@@ -27,6 +27,7 @@ from marin_assets.probes import probes_asset
 from marin_assets.rewards import environment_templates, reward_templates, reward_training
 from marin_assets.runs import run_templates, training_asset
 from marin_assets.scouts import SCOUTS, scout_asset, scouts_asset
+from marin_assets.searches import search_asset, search_data, search_templates, trial_templates
 from marin_assets.site import site_asset
 from marin_assets.storage_report import storage_report_asset
 from marin_assets.swarms import swarm_templates
@@ -48,8 +49,10 @@ from recipes.records.reward_run import RewardRun
 from recipes.records.run import Run
 from recipes.records.sweep import Sweep
 from recipes.records.synthetic import SyntheticSet
-from recipes.runs import policy
+from recipes.runs import mixture, policy
+from recipes.searches import Search
 from recipes.swarms import Swarm
+from recipes.sweeps import table as table_of_sweep
 from resources.executor import one_here_many_apart
 from resources.lab import LabResource, lab_from_environment
 from sensors.campaigns import canary_after_ferry, pass_rate_sensors
@@ -57,6 +60,7 @@ from sensors.checkpoints import checkpoint_sensor
 from sensors.committed import committed_sensor
 from sensors.conditions import condition_sensor
 from sensors.rewards import reward_sensor
+from sensors.searches import search_sensor
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +84,8 @@ def tabled(declared: Declarations) -> tuple[AssetTable, Declarations]:
         return tuple(kept_records)
 
     sweeps = kept(declared.sweeps, lambda sweep: sweep.name, lambda sweep: table.add(*_of_sweep(sweep)))
+    declared_sweeps = {sweep.name for sweep in sweeps}
+    searches = kept(declared.searches, lambda of: of.name, lambda search: table.add(*_of_search(search, declared_sweeps)))
     swarms = kept(declared.swarms, lambda swarm: swarm.name, lambda swarm: table.add(*_of_swarm(swarm)))
     runs = kept(declared.runs, lambda run: run.name, lambda run: table.add(*_of_run(run)))
     rewards = kept(declared.rewards, lambda run: run.name, lambda run: table.add(*_of_rewards(run)))
@@ -103,6 +109,7 @@ def tabled(declared: Declarations) -> tuple[AssetTable, Declarations]:
         declared,
         runs=runs,
         sweeps=sweeps,
+        searches=searches,
         swarms=swarms,
         rewards=rewards,
         synthetic=synthetic,
@@ -141,6 +148,17 @@ def _of_sweep(sweep: Sweep) -> tuple[Iterator[AssetTemplate], list]:
     """Return all assets of a sweep, and the nodes whose ancestors must be among them."""
     laws = tuple(law_templates(sweep))
     return chain(sweep_data(sweep), sweep_templates(sweep), laws), [template.example for template in laws]
+
+
+def _of_search(search: Search, sweeps: Collection[str]) -> tuple[Iterator[AssetTemplate], list]:
+    """Return all assets of a search, and the nodes whose ancestors must be among them.
+
+    Raises: ValueError if its first sweep is not declared.
+    """
+    if search.first.name not in sweeps:
+        raise ValueError(f"search {search.name}: its first sweep {search.first.name} is not declared; add it to the study")
+    assets = chain(search_data(search), trial_templates(search), search_templates(search))
+    return assets, [mixture(search.example), table_of_sweep(search.first)]
 
 
 def _of_swarm(swarm: Swarm) -> tuple[Iterator[AssetTemplate], list]:
@@ -191,11 +209,13 @@ def build_defs(lab: LabOrResource, *, ferry: Ferry | None, declared: Declaration
     made = [template for template in every if not template.is_external]
     sweeps = [*declared.sweeps, *(part for swarm in declared.swarms for part in (swarm.trials, swarm.confirmation))]
     of_sweeps = {template.example.key for sweep in sweeps for template in sweep_templates(sweep)}
+    of_sweeps |= {template.example.key for search in declared.searches for template in trial_templates(search)}
     by_factory = [template for template in every if template.example.key not in of_sweeps]
     definitions = dg.Definitions(
         assets=[
             *(asset_of(template) for template in by_factory),
             *(sweep_asset(sweep) for sweep in sweeps),
+            *(search_asset(search) for search in declared.searches),
             *(training_asset(run) for run in declared.runs),
             *(reward_training(run) for run in declared.rewards),
             leaderboard_asset(results_of(every), declared.runs),
@@ -226,6 +246,7 @@ def build_defs(lab: LabOrResource, *, ferry: Ferry | None, declared: Declaration
         sensors=[
             checkpoint_sensor(declared.runs),
             *([reward_sensor(declared.rewards)] if declared.rewards else []),
+            *([search_sensor(declared.searches)] if declared.searches else []),
             *(canary_after_ferry(job) for job in canaries),
             committed_sensor(made),
             condition_sensor(),

@@ -24,6 +24,7 @@ from marin_assets.event_log import LEFT_OUT, STAGE_METADATA
 from marin_assets.missing_inputs import naming_the_command
 from marin_assets.quarantine import SHARDS_CHECK, failed_check, quarantine_metadata
 from marin_assets.references import stage_references
+from partitions.axes import is_dynamic
 from resources.lab import Lab
 from resources.progress import observing
 from standards.openlineage import run_event, send
@@ -96,8 +97,10 @@ class AssetTemplate:
     """Keys that must exist first although they are not inputs of the example (the roster, the offline items)."""
 
     def partitions(self) -> list[str]:
-        """Return its partition keys; none for an asset without partitions."""
-        return [] if self.partitions_def is None else list(self.partitions_def.get_partition_keys())
+        """Return its partition keys; none for an asset without partitions, or with those that a search adds."""
+        if self.partitions_def is None or is_dynamic(self.partitions_def):
+            return []
+        return list(self.partitions_def.get_partition_keys())
 
 
 def single(node: Node, at: Callable[[Lab], Node], group: str, description: str, kind: str) -> AssetTemplate:

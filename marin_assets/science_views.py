@@ -46,6 +46,26 @@ def law_picture(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     return {"isoflop_curves": inline(artifact.file("law.png").read_bytes()), "page": page}
 
 
+def proposed_round(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """Return what was known before a round, and the trials that it proposes."""
+    facts = artifact.manifest.extra["round"]
+    rows = [{"trial": each["name"]} | each["values"] for each in facts["trials"]]
+    return {
+        "proposed_by": dg.MetadataValue.text(facts["by"]),
+        "known_trials": dg.MetadataValue.int(facts["known"]),
+        "diverged": dg.MetadataValue.text(", ".join(facts["infeasible"]) or "none"),
+        "lowest_loss": dg.MetadataValue.float(facts["best"]["loss"]),
+        "lowest_trial": dg.MetadataValue.text(facts["best"]["name"]),
+        "trials": records_table(rows, tuple(rows[0])),
+    }
+
+
+def round_page(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """Return losses with the proposed settings, and the page."""
+    picture = inline(artifact.file("round.png").read_bytes())
+    return {"measured_and_proposed": picture, "page": page_link(artifact, "round.md")}
+
+
 def promotion(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     """Return the verdict with its reason, speed-ups by size and projections."""
     facts = artifact.manifest.extra["promotion"]

@@ -5,7 +5,7 @@ trial is reported as it ends, so an interrupted run shows what it finished, and 
 diverged is a result.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 import dagster as dg
 
@@ -67,8 +67,12 @@ def sweep_templates(sweep: Sweep) -> tuple[AssetTemplate, ...]:
 
 
 def sweep_asset(sweep: Sweep) -> dg.AssetsDefinition:
-    """Return the operation that trains and scores the requested trials."""
-    templates = sweep_templates(sweep)
+    """Return the operation that trains and scores the requested trials of a sweep."""
+    return trials_asset(f"sweep {sweep.name}", sweep_templates(sweep))
+
+
+def trials_asset(whose: str, templates: Sequence[AssetTemplate]) -> dg.AssetsDefinition:
+    """Return the operation that makes some assets of the requested trials, in the order of the templates."""
     specs = [_spec(template) for template in templates]
     keys = [spec.key for spec in specs]
     own = {template.example.key for template in templates}
@@ -86,14 +90,14 @@ def sweep_asset(sweep: Sweep) -> dg.AssetsDefinition:
         for name in context.partition_keys:
             try:
                 for template in selected:
-                    _make(context, lab, _node(template, name), own)
+                    _make(context, lab, _node(lab, template, name), own)
             except Exception as error:  # one trial that fails leaves the others their turn; the run fails at its end
                 context.log.error(f"trial {name} failed: {type(error).__name__}: {error}")
                 failed.append(f"{name} ({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''})")
         if failed:
             more = f" and {len(failed) - SHOWN_FAILURES} more" if len(failed) > SHOWN_FAILURES else ""
             raise dg.Failure(
-                f"{len(failed)} of {len(context.partition_keys)} trials of sweep {sweep.name} failed: "
+                f"{len(failed)} of {len(context.partition_keys)} trials of {whose} failed: "
                 f"{'; '.join(failed[:SHOWN_FAILURES])}{more}. Materialize them again: finished trials are reused",
                 allow_retries=False,
             )
@@ -102,9 +106,10 @@ def sweep_asset(sweep: Sweep) -> dg.AssetsDefinition:
     return run_trials
 
 
-def _node(template: AssetTemplate, name: str) -> Node:
-    assert template.node is not None
-    return template.node(name)
+def _node(lab: Lab, template: AssetTemplate, name: str) -> Node:
+    node = template.node_at(lab, name)
+    assert isinstance(node, Node)  # a trial is never left out
+    return node
 
 
 def _make(context: dg.AssetExecutionContext, lab: Lab, node: Node, own: Collection[tuple[str, ...]]) -> None:

@@ -51,7 +51,7 @@ class AssetTable:
 
     def _join(self, asset: AssetTemplate) -> None:
         key = asset.example.key
-        names = asset.partitions_def.get_partition_keys() if asset.partitions_def is not None else ()
+        names = asset.partitions()
         mine = self._assets.get(key)
         if mine is None:
             self._assets[key], self._partitions[key] = asset, frozenset(names)

@@ -44,6 +44,23 @@ def trials(names: Sequence[str]) -> dg.StaticPartitionsDefinition:
     return dg.StaticPartitionsDefinition(list(names))
 
 
+def rounds(search: str) -> dg.DynamicPartitionsDefinition:
+    """One partition for each round of a search, added as rounds are proposed."""
+    return dg.DynamicPartitionsDefinition(name=f"rounds of {search}")
+
+
+def trials_of_rounds(search: str, slots: Sequence[str]) -> dg.MultiPartitionsDefinition:
+    """Every round times every place in it."""
+    return dg.MultiPartitionsDefinition({"round": rounds(search), "trial": dg.StaticPartitionsDefinition(list(slots))})
+
+
+def is_dynamic(definition: dg.PartitionsDefinition) -> bool:
+    """Whether its keys, or those of one dimension, are known to the instance alone."""
+    if isinstance(definition, dg.MultiPartitionsDefinition):
+        return any(is_dynamic(each.partitions_def) for each in definition.partitions_defs)
+    return isinstance(definition, dg.DynamicPartitionsDefinition)
+
+
 def tasks(names: Sequence[str]) -> dg.StaticPartitionsDefinition:
     """One partition for each evaluation task."""
     return dg.StaticPartitionsDefinition(list(names))

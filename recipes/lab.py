@@ -22,6 +22,7 @@ from recipes.records.reward_run import RewardRun
 from recipes.records.run import Run
 from recipes.records.sweep import Sweep
 from recipes.records.synthetic import SyntheticSet
+from recipes.searches import Search
 from recipes.sources import own_recipes
 from recipes.study import Study
 from recipes.swarms import Swarm
@@ -46,10 +47,11 @@ class Broken:
 
 @dataclass(frozen=True)
 class Declarations:
-    """What a lab declares: runs, sweeps, swarms, sets, corpora, gaps, promotions, canaries, and declarations with a mistake."""
+    """What a lab declares: runs, sweeps, searches, swarms, sets, corpora, comparisons, canaries, and what has a mistake."""
 
     runs: tuple[Run, ...] = ()
     sweeps: tuple[Sweep, ...] = ()
+    searches: tuple[Search, ...] = ()
     swarms: tuple[Swarm, ...] = ()
     rewards: tuple[RewardRun, ...] = ()
     synthetic: tuple[SyntheticSet, ...] = ()
@@ -102,6 +104,7 @@ def load(declared: Mapping[str, Callable[[], Study]]) -> Declarations:
         for study in loading.tried(function, name, name):
             loading.members(name, "run", study.runs, loading.runs)
             loading.members(name, "sweep", study.sweeps, loading.sweeps)
+            loading.members(name, "search", study.searches, loading.searches)
             loading.members(name, "swarm", study.swarms, loading.swarms)
             loading.members(name, "run on rewards", study.rewards, loading.rewards)
             loading.members(name, "synthetic set", study.synthetic, loading.synthetic)
@@ -118,6 +121,7 @@ def load(declared: Mapping[str, Callable[[], Study]]) -> Declarations:
     return Declarations(
         runs=tuple(loading.runs.values()),
         sweeps=tuple(loading.sweeps.values()),
+        searches=tuple(loading.searches.values()),
         swarms=tuple(loading.swarms.values()),
         rewards=tuple(loading.rewards.values()),
         synthetic=tuple(loading.synthetic.values()),
@@ -138,6 +142,7 @@ class _Loading:
 
     runs: dict[str, Run] = field(default_factory=dict)
     sweeps: dict[str, Sweep] = field(default_factory=dict)
+    searches: dict[str, Search] = field(default_factory=dict)
     swarms: dict[str, Swarm] = field(default_factory=dict)
     rewards: dict[str, RewardRun] = field(default_factory=dict)
     synthetic: dict[str, SyntheticSet] = field(default_factory=dict)
@@ -150,7 +155,7 @@ class _Loading:
     broken: list[Broken] = field(default_factory=list)
     study_of: dict[str, str] = field(default_factory=dict)
 
-    def members[T: (Run, Sweep, Swarm, RewardRun, SyntheticSet, Corpus, Gap, Promotion, PoolCorrelation)](
+    def members[T: (Run, Sweep, Search, Swarm, RewardRun, SyntheticSet, Corpus, Gap, Promotion, PoolCorrelation)](
         self, study: str, kind: str, declared: tuple[Callable[[], T], ...], into: dict[str, T]
     ) -> None:
         for function in declared:

@@ -23,7 +23,7 @@ from recipes import data
 from recipes.data import contamination, corpora, suites, tokenizer, trajectories
 from recipes.models import PublishedModel, imported, model_tokenizer
 from recipes.policies import EVAL_SEED, policy_config
-from recipes.records.placement import SwarmTrialOf, TrialOf
+from recipes.records.placement import RoundTrialOf, SwarmTrialOf, TrialOf
 from recipes.records.run import Run
 from recipes.records.tokens import Tokens
 from recipes.sources import source_config
@@ -36,6 +36,8 @@ from trainer.spec.stage import CHECKPOINT, TRIAL, CheckpointConfig, step_partiti
 from trainer.spec.target import FORECAST
 
 CONTROLS_PER_TASK = 50
+PROPOSAL = "proposal"
+"""Name of the input of a trial that a search proposed."""
 
 
 @cache
@@ -49,9 +51,11 @@ def checkpoint(run: Run, step: int) -> Node:
         inputs[REFERENCE] = reference(run, run.tokens)
     if run.forecast is not None:
         inputs[FORECAST] = run.forecast.node(run)
+    if run.proposed is not None:
+        inputs[PROPOSAL] = run.proposed.node()
     config = CheckpointConfig(run=run.spec, step=step)
     meshes = {name: (mesh_argument(mesh),) for name, mesh in run.execution.meshes.items()}
-    stage = TRIAL if isinstance(run.place, TrialOf | SwarmTrialOf) else CHECKPOINT
+    stage = TRIAL if isinstance(run.place, TrialOf | SwarmTrialOf | RoundTrialOf) else CHECKPOINT
     return Node(*place, stage, config, inputs, run.execution.hardware, run.execution.settings.arguments(), meshes)
 
 

@@ -1,4 +1,4 @@
-"""A study declares runs, sweeps, swarms, corpora, gaps, promotions, correlations and canaries that answer one question."""
+"""A study declares runs, sweeps, searches, swarms, corpora, comparisons and canaries that answer one question."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from recipes.records.reward_run import RewardRun
 from recipes.records.run import Run
 from recipes.records.sweep import Sweep
 from recipes.records.synthetic import SyntheticSet
+from recipes.searches import Search
 from recipes.swarms import Swarm
 
 
@@ -21,6 +22,9 @@ class Study:
     question: str
     runs: tuple[Callable[[], Run], ...] = ()
     sweeps: tuple[Callable[[], Sweep], ...] = ()
+    searches: tuple[Callable[[], Search], ...] = ()
+    """Sweeps that add rounds to one of the sweeps."""
+
     swarms: tuple[Callable[[], Swarm], ...] = ()
     rewards: tuple[Callable[[], RewardRun], ...] = ()
     """Runs that learn from rewards."""

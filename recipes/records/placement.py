@@ -133,4 +133,16 @@ class SwarmTrialOf(_CanonicalData):
         return ("swarms", self.swarm, *self.room, *renamed), run
 
 
+@dataclass(frozen=True)
+class RoundTrialOf(_CanonicalData):
+    """A trial that a search proposed: its partition is its round and its place in it, `r1|t0`."""
+
+    search: str
+    round: str
+
+    def of_run(self, run: str, *key: str, partition: str) -> Place:
+        renamed = ("trial", *key[1:]) if key[0] == "checkpoint" else key
+        return ("sweeps", self.search, *renamed), f"{self.round}|{run.removeprefix(f'{self.round}-')}"
+
+
 type TrialPlace = TrialOf | SwarmTrialOf

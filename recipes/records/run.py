@@ -90,6 +90,13 @@ class ForecastRecord(Protocol):
         """The artifact that the checkpoints of the run take as an input."""
 
 
+class ProposalRecord(Protocol):
+    """What chose a trial; `recipes/searches.py` has the record."""
+
+    def node(self) -> Node:
+        """The artifact that the checkpoint of the trial takes as an input."""
+
+
 @dataclass(frozen=True)
 class Run:
     """One training job: the trainer's spec, its data, its start, its evaluation, its execution, and where it is placed."""
@@ -104,6 +111,9 @@ class Run:
     place: Placement = CANONICAL
     forecast: ForecastRecord | None = None
     """Frozen before the run: its checkpoints have it as an input, so the run cannot start without it."""
+
+    proposed: ProposalRecord | None = None
+    """The proposal that chose it, if it is a trial of a search."""
 
     def __hash__(self) -> int:
         """Hash the name and the place. Nodes are cached by run, and a hash of all fields takes 40 us (a fifth of the graph)."""

@@ -110,8 +110,8 @@ def data_of(mixture: Artifact) -> Data:
 
 
 def trial_name(result: Artifact) -> str:
-    """The trial of a result: the last part of its partition, whose first is the budget."""
-    return (result.spec.partition or result.spec.key[-1]).rsplit("|", 1)[-1]
+    """The trial of a result: its partition. A trial of a round, `r1|t0`, is named `r1-t0`."""
+    return (result.spec.partition or result.spec.key[-1]).replace("|", "-")
 
 
 def make_table(out: Writer, config: TableConfig, results: tuple[Artifact, ...]) -> None:

@@ -22,5 +22,15 @@ def trials(losses: np.ndarray, **changed: object) -> list[Trial]:
     return simulated
 
 
+def trial_at(name: str, **changed: object) -> Trial:
+    """One trial with some of its columns given; without a loss it diverged."""
+    fields: dict[str, object] = {
+        "name": name, "budget": 1e12, "flops": 1e12, "width": 48, "parameters": 27_648, "tokens": 6e6, "loss": 3.0,
+        "learning_rate": 0.003, "batch_tokens": 512, "seed": 0, "vocabulary": "tok", "policy": "p",
+    }  # fmt: skip
+    fields |= changed
+    return Trial(**fields, status="diverged" if fields["loss"] is None else "done")  # type: ignore[arg-type]
+
+
 def sweep(law: int = 1, seed: int = 0, sigma: float = SIGMA) -> np.ndarray:
     return simulate(known_laws()[law].loss, design(), 1, sigma, np.random.default_rng(seed)).losses[0]
