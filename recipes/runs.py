@@ -19,6 +19,7 @@ from evals.items.stage import (
 )
 from evals.tasks.policy import POLICY
 from lineage.build.plan import Node
+from lineage.order.history import REFERENCE
 from recipes import data
 from recipes.data import contamination, corpora, suites, tokenizer, trajectories
 from recipes.models import PublishedModel, imported, model_tokenizer
@@ -30,7 +31,7 @@ from recipes.sources import source_config
 from trainer.hf.adapter import HF_ADAPTER, AdapterExportConfig
 from trainer.hf.export import HF_MODEL, HfExportConfig
 from trainer.spec.objectives import Dpo
-from trainer.spec.pair_stage import PAIR_SCORES, REFERENCE, PairScoresConfig
+from trainer.spec.pair_stage import PAIR_SCORES, PairScoresConfig
 from trainer.spec.settings import mesh_argument
 from trainer.spec.stage import CHECKPOINT, TRIAL, CheckpointConfig, step_partition
 from trainer.spec.target import FORECAST

@@ -13,13 +13,13 @@ import polars as pl
 
 from lineage.artifact.store import Artifact
 from lineage.config import to_jsonable
+from lineage.order.history import REFERENCE
 from lineage.order.order import DataOrder
 from lineage.order.token_cache import TokenCache
 from trainer.loader import Place, batch_of, whole
 from trainer.preferences import Pairs
 from trainer.spec.config import RunSpec
 from trainer.spec.objectives import Dpo
-from trainer.spec.pair_stage import REFERENCE
 from trainer.tokenizer_check import tokenizer_of
 
 FACTS = "pair_scores"

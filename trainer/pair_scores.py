@@ -17,7 +17,7 @@ from jaxtyping import Array
 from lineage.artifact.store import Artifact
 from lineage.config import from_jsonable, to_jsonable
 from lineage.jobs.job import Job
-from lineage.order.history import MIXTURE, is_imported
+from lineage.order.history import MIXTURE, REFERENCE, is_imported
 from lineage.order.token_cache import TokenCache
 from lineage.shards.measure import measuring
 from trainer.checkpoint import read_model, read_model_config
@@ -26,7 +26,7 @@ from trainer.model.protocol import LanguageModel
 from trainer.pair_data import FACTS, FILE
 from trainer.preferences import accuracy, side_lengths, side_log_probs
 from trainer.spec.compute import Compute, ComputeConfig
-from trainer.spec.pair_stage import REFERENCE, PairScoresConfig
+from trainer.spec.pair_stage import PairScoresConfig
 from trainer.tokenizer_check import tokenizer_of
 
 log = logging.getLogger("trainer")

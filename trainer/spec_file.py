@@ -17,12 +17,12 @@ from lineage.artifact.spec import ArtifactSpec
 from lineage.artifact.store import Store
 from lineage.config import from_jsonable, to_jsonable
 from lineage.jobs.job import Job, read_job
+from lineage.order.history import REFERENCE
 from lineage.strangers import json_object, naming
 from lineage.trust.fingerprint import stage_code
 from lineage.trust.gate import check_launch, utc_today
 from trainer.spec.config import RunSpec
 from trainer.spec.objectives import Dpo
-from trainer.spec.pair_stage import REFERENCE
 from trainer.spec.stage import CHECKPOINT, CheckpointConfig, step_partition
 
 

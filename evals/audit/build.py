@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from evals.audit.evidence import HELDOUT, ITEM_KEY, gather_matches, item_statuses, tier_rank
 from evals.audit.page import write_page
+from evals.audit.pairs import pair_evidence
 from evals.audit.scores import score_effects
 from evals.audit.summary import audit_summary, by_source, scan_quality, worst_matches
 from evals.audit.teachers import taught_corpora, teacher_evidence
@@ -96,6 +97,7 @@ def audit(
 
     `scores`: none, or the `evals.contamination_scores` of this checkpoint. `teacher_audits`: those of the checkpoints whose
     completions are among the corpora; of such corpora it also writes `teachers.parquet` and `rollout_exposures.parquet`.
+    Of runs on preference pairs it also writes `pair_exposures.parquet`.
 
     Raises: ValueError for evidence with holes (see `gather_matches`, `item_statuses`) and for a checkpoint whose data
     cannot be followed (`training_legs`); RuntimeError if a reported exposure is not found in the batch of its step.
@@ -125,6 +127,11 @@ def audit(
         teachers = teacher_evidence(taught, teacher_audits, table, matches, exposed)
         teachers.write(out.folder)
         summary["teachers"] = teachers.summary
+    pairs = {(number, name) for number, part in enumerate(read) for name in part.pairs}
+    if pairs:
+        of_pairs = pair_evidence(pairs, after, exposed, corpora)
+        of_pairs.write(out.folder)
+        summary["pairs"] = of_pairs.summary
     origin = imported_start(checkpoint)
     if origin is not None:
         summary["origin"] = {"model": origin.name, **origin.manifest.extra["checkpoint"]["imported"]}
@@ -155,6 +162,8 @@ class _LegRead:
     matches: pl.DataFrame
     seen: pl.DataFrame
     num_verified: int
+    pairs: tuple[str, ...]
+    """Components whose documents are preference pairs."""
 
 
 def _read_leg(
@@ -171,7 +180,8 @@ def _read_leg(
     seen = exposures(order, ids, batches=leg.batches, num_steps=leg.num_steps)
     verified = verify_exposures(order, seen, leg.batches, config.verified_exposures)
     column = pl.lit(number, pl.Int64).alias("leg")
-    return _LegRead(matches.with_columns(column), seen.with_columns(column), verified)
+    pairs = tuple(name for name, cache in zip(order.names, order.caches, strict=True) if cache.row_tokens is not None)
+    return _LegRead(matches.with_columns(column), seen.with_columns(column), verified, pairs)
 
 
 def _ids_by_component(after: pl.DataFrame) -> dict[str, list[str]]:

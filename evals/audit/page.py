@@ -71,6 +71,8 @@ def page_sections(folder: Path, report: Mapping[str, Any]) -> Iterator[Section]:
     yield "Strongest matches left", _worst(report)
     if "teachers" in report:
         yield "What the teachers had read", list(_teachers(report["teachers"]))
+    if "pairs" in report:
+        yield "Preference pairs that hold items", list(_pairs(report["pairs"]))
     yield "What it changed in the scores", list(_effects(folder, report))
     yield "What became of matching documents", [_sources(report)]
     yield "How good the scan is", list(_scan(report))
@@ -105,6 +107,19 @@ def _teachers(taught: Mapping[str, Any]) -> Iterator[Block]:
             for r in taught["reads"]
         ]
         yield Table(columns, reads)
+
+
+def _pairs(pairs: Mapping[str, Any]) -> Iterator[Block]:
+    yield (
+        f"The run read {pairs['pairs_read']:,} pairs of {', '.join(pairs['components'])} that hold an item. A step that "
+        "reads a pair reads its prompt, its chosen side and its rejected side."
+    )
+    if pairs["reads"]:
+        rows = [
+            (f"{r['task']} {r['item_id']}", r["tier"], r["pair"], ", ".join(r["sides"]), str(r["leg"]), str(r["step"]))
+            for r in pairs["reads"]
+        ]
+        yield Table(("item", "match", "pair", "stands in", "run", "first read at step"), rows)
 
 
 def _verdict(report: Mapping[str, Any]) -> list[Block]:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from lineage.artifact.store import Artifact
 from lineage.order.batches import BatchSchedule
 
-MIXTURE, START = "mixture", "start"
+MIXTURE, START, REFERENCE = "mixture", "start", "reference"
+"""Inputs of a checkpoint. A reference is what the start gives the pairs of this mixture: nothing more was read for it."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def training_legs(checkpoint: Artifact) -> list[TrainingSegment]:
     current: Artifact | None = checkpoint
     while current is not None and not is_imported(current):
         names = {ref.name for ref in current.spec.inputs}
-        if MIXTURE not in names or names - {MIXTURE, START}:
+        if MIXTURE not in names or names - {MIXTURE, START, REFERENCE}:
             raise ValueError(
                 f"{current.name} was made from {', '.join(sorted(names)) or 'nothing'}; what a checkpoint has read is followed "
                 f"through its inputs {MIXTURE!r} and {START!r} alone"

@@ -5,9 +5,6 @@ from dataclasses import dataclass, field
 from lineage.stage import Stage
 from trainer.spec.compute import ComputeConfig
 
-REFERENCE = "reference"
-"""Name of the input with the scores of a reference, of runs and of scores."""
-
 
 @dataclass(frozen=True)
 class PairScoresConfig:
