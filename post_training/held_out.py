@@ -14,6 +14,7 @@ from lineage.jobs.job import Job
 from lineage.shards.measure import measuring
 from post_training.asking import Asked, Words
 from post_training.environments.verify import verifier_of, verify
+from post_training.rows import rounded
 from post_training.sampler import compiled_sampler
 from post_training.stage import HeldOutConfig
 from trainer.checkpoint import read_model, read_model_config
@@ -44,20 +45,19 @@ def score_held_out(job: Job) -> Artifact:
     count, at_once = min(len(asked.prompts), config.most_prompts), config.sampling.prompts
     sampler = compiled_sampler(config.sampling, seq_len, words.stop)
     judge = verifier_of(environment)
+    longest = rounded(max(map(len, asked.tokens)), seq_len)
     rows = []
     with measuring() as cost:
         for first in range(0, count, at_once):
             wanted = [min(place, count - 1) for place in range(first, first + at_once)]
             places = [place for place in wanted for _ in range(config.sampling.completions)]
-            tokens, lengths = asked.rows(places, seq_len, words.stop)
-            drawn = sampler(
-                model, jnp.asarray(tokens), jnp.asarray(lengths), jax.random.fold_in(jax.random.PRNGKey(config.seed), first)
-            )
+            tokens, lengths = asked.rows(wanted, longest, words.stop)
+            key = jax.random.fold_in(jax.random.PRNGKey(config.seed), first)
+            drawn = jax.tree.map(np.asarray, sampler(model, jnp.asarray(tokens), jnp.asarray(lengths), key))
             live = (min(first + at_once, count) - first) * config.sampling.completions
-            ends = np.asarray(drawn.lengths)
-            texts = [words.text(np.asarray(drawn.tokens)[row, lengths[row] : ends[row]].tolist()) for row in range(live)]
+            texts = [words.text(drawn.tokens[row, : drawn.lengths[row]].tolist()) for row in range(live)]
             prompts = [asked.prompts[place] for place in places[:live]]
-            ended = np.asarray(drawn.ended)
+            ended = drawn.ended
             for row, verdict in enumerate(verify(judge, prompts, texts)):
                 sample = row % config.sampling.completions
                 # A truncated completion is not an answer, even if it begins like a right one.

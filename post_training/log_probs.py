@@ -1,7 +1,9 @@
-"""Log-probabilities of given tokens under the sampling distribution, with gradient, tile by tile.
+"""Log-probabilities of the tokens of completions under the sampling distribution, with gradient, tile by tile.
 
-The logits of all tokens never exist at once. A tile of rows is multiplied with the head and reduced. The backward pass computes
-it again. Shapes: B rows, S positions, D hidden, V vocabulary.
+Only hidden states before a token of a completion are multiplied with the head. The logits of all tokens never exist at once: a
+tile of hidden states is multiplied and reduced, and the backward pass computes it again. Shapes: B rows, S positions, C tokens
+of a completion, D hidden, V vocabulary. `starts` are the lengths of the prompts, at least 1; results beyond a row's end mean
+nothing.
 """
 
 import jax
@@ -18,15 +20,17 @@ TILE_TOKENS = 512
 def token_log_probs(
     model: LanguageModel,
     tokens: Int[Array, "B S"],
+    starts: Int[Array, " B"],
+    width: int,
     compute: Compute | None = None,
     temperature: float = 1.0,
-    kept: UInt8[Array, "B S bytes"] | None = None,
-) -> tuple[Float[Array, "B S"], Float[Array, "B S"]]:
-    """Return (log-probability of each token given those before it, entropy of its distribution); 0 at the first position."""
-    hidden = model.hidden(tokens, None, compute)[:, :-1]
+    kept: UInt8[Array, "B C bytes"] | None = None,
+) -> tuple[Float[Array, "B C"], Float[Array, "B C"]]:
+    """Return (log-probability of each of `width` tokens from `starts` on, entropy of its distribution)."""
     head = model.head_weight()
-    bits = None if kept is None else kept[:, 1:].reshape(-1, kept.shape[-1])
-    flat = hidden.reshape(-1, hidden.shape[-1]), tokens[:, 1:].reshape(-1), bits
+    bits = None if kept is None else kept.reshape(-1, kept.shape[-1])
+    targets = jnp.take_along_axis(tokens, _places(tokens, starts, width), axis=1)
+    flat = _before(model.hidden(tokens, None, compute), starts, width), targets.reshape(-1), bits
 
     @jax.checkpoint
     def of_tile(tile: tuple) -> tuple[Array, Array]:
@@ -34,17 +38,21 @@ def token_log_probs(
         chances = distribution(rows, head, temperature, allowed)
         return jnp.take_along_axis(chances, targets[:, None], axis=1)[:, 0], jax.lax.stop_gradient(entropy_of(chances))
 
-    found = in_tiles(of_tile, flat)
-    shape = (tokens.shape[0], tokens.shape[1] - 1)
-    first, second = (jnp.pad(each.reshape(shape), ((0, 0), (1, 0))) for each in found)
-    return first, second
+    log_probs, entropy = in_tiles(of_tile, flat)
+    return log_probs.reshape(targets.shape), entropy.reshape(targets.shape)
 
 
 def full_kl(
-    model: LanguageModel, reference: LanguageModel, tokens: Int[Array, "B S"], compute: Compute | None, temperature: float
-) -> Float[Array, "B S"]:
-    """KL(model, reference) of the distribution of each token, summed over the vocabulary; 0 at the first position."""
-    hidden, other = (each.hidden(tokens, None, compute)[:, :-1] for each in (model, reference))
+    model: LanguageModel,
+    reference: LanguageModel,
+    tokens: Int[Array, "B S"],
+    starts: Int[Array, " B"],
+    width: int,
+    compute: Compute | None,
+    temperature: float,
+) -> Float[Array, "B C"]:
+    """KL(model, reference) of the distribution of each of `width` tokens from `starts` on, summed over the vocabulary."""
+    hidden, other = (_before(each.hidden(tokens, None, compute), starts, width) for each in (model, reference))
     heads = model.head_weight(), reference.head_weight()
 
     @jax.checkpoint
@@ -52,8 +60,17 @@ def full_kl(
         ours, theirs = (distribution(rows, head, temperature, None) for rows, head in zip(tile, heads, strict=True))
         return (jnp.exp(ours) * (ours - theirs)).sum(axis=-1)
 
-    found = in_tiles(of_tile, (hidden.reshape(-1, hidden.shape[-1]), other.reshape(-1, other.shape[-1])))
-    return jnp.pad(found.reshape(tokens.shape[0], -1), ((0, 0), (1, 0)))
+    return in_tiles(of_tile, (hidden, other)).reshape(tokens.shape[0], width)
+
+
+def _places(tokens: Int[Array, "B S"], starts: Int[Array, " B"], width: int) -> Int[Array, "B C"]:
+    return jnp.minimum(starts[:, None] + jnp.arange(width), tokens.shape[1] - 1)
+
+
+def _before(hidden: Float[Array, "B S D"], starts: Int[Array, " B"], width: int) -> Float[Array, "N D"]:
+    """Return the hidden states before the tokens of the completions, row after row."""
+    places = _places(hidden[..., 0], starts, width) - 1
+    return jax.vmap(lambda row, at: row[at])(hidden, places).reshape(-1, hidden.shape[-1])
 
 
 def distribution(
@@ -69,9 +86,9 @@ def distribution(
 
 
 def in_tiles(of_tile, arrays: tuple):
-    """Map a function of [tile, ...] arrays over their rows, padded with zeros to whole tiles; None stays None."""
+    """Map a function of [tile, ...] arrays over their rows, padded with zeros to equal tiles; None stays None."""
     count = jax.tree.leaves(arrays)[0].shape[0]
-    size = min(TILE_TOKENS, count)
+    size = -(-count // -(-count // TILE_TOKENS))
 
     def tiles(array: Array) -> Array:
         padded = jnp.pad(array, ((0, -count % size), *((0, 0) for _ in array.shape[1:])))

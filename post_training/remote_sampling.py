@@ -165,17 +165,17 @@ class RemoteRoller:
         spec, stop = self.local.spec, self.words.stop
         tokens, starts = self.asked.rows(places, spec.run.seq_len, stop)
         lengths = starts + np.array([len(sample.tokens) for sample in samples], np.int32)
-        log_probs = np.zeros(tokens.shape, np.float32)
+        log_probs = np.zeros((len(tokens), spec.sampling.max_new_tokens), np.float32)
         size = spec.run.model.vocab_size
-        kept = None if spec.sampling.top_p == 1 else np.full((*tokens.shape, -(-size // 8)), 255, np.uint8)
+        kept = None if spec.sampling.top_p == 1 else np.full((*log_probs.shape, -(-size // 8)), 255, np.uint8)
         for row, sample in enumerate(samples):
-            at = slice(starts[row], lengths[row])
-            tokens[row, at], log_probs[row, at] = sample.tokens, sample.sampling_log_probs
+            tokens[row, starts[row] : lengths[row]] = sample.tokens
+            log_probs[row, : len(sample.tokens)] = sample.sampling_log_probs
             for place, allowed in enumerate(sample.kept_tokens or () if kept is not None else ()):
                 bits = np.zeros(size, bool)
                 bits[list(allowed or range(size))] = True
                 assert kept is not None
-                kept[row, starts[row] + place] = np.packbits(bits)
+                kept[row, place] = np.packbits(bits)
         ended = np.array([sample.tokens[-1] == stop for sample in samples])
         return Drawn(tokens, starts, lengths, ended, log_probs, log_probs, np.zeros_like(log_probs), None, kept)
 

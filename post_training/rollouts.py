@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, PyTree
 from lineage.writing.writer import Writer
 from post_training.advantages import advantages, dead_groups
 from post_training.environments.prompt import Prompt, Verdict
+from post_training.rows import inside, masked, rounded
 from post_training.spec import RewardRunSpec
 from post_training.stage import ROLLOUTS_FILE
 
@@ -64,11 +65,16 @@ class Origin:
 
 @dataclass(frozen=True)
 class Drawn:
-    """What the sampler and the trainer computed for the completions of an iteration, as arrays [rows, seq_len]."""
+    """What the sampler and the trainer computed for the completions of an iteration, as arrays [rows, tokens of a completion].
+
+    Column c is token c of a completion. What is beyond its end means nothing.
+    """
 
     tokens: np.ndarray
+    """[rows, positions]: prompt and completion, padded."""
     prompt_lengths: np.ndarray
     lengths: np.ndarray
+    """Of prompt and completion."""
     ended: np.ndarray
     log_probs: np.ndarray
     before: np.ndarray
@@ -77,11 +83,16 @@ class Drawn:
     kept: np.ndarray | None = None
 
     @property
-    def mask(self) -> Float[np.ndarray, "R S"]:
-        """1 at the tokens of completions."""
-        places = np.arange(self.tokens.shape[1])
-        inside = (places >= self.prompt_lengths[:, None]) & (places < self.lengths[:, None])
-        return inside.astype(np.float32)
+    def mask(self) -> Float[np.ndarray, "R C"]:
+        """1 at the tokens that each completion has."""
+        return masked(self.prompt_lengths, self.lengths, self.log_probs.shape[1])
+
+    def shortened(self, seq_len: int) -> "Drawn":
+        """Return arrays no longer than the longest row needs, rounded up (`post_training.rows`)."""
+        positions = rounded(int(self.lengths.max()), seq_len)
+        arrays = {name: getattr(self, name) for name in ("log_probs", "before", "entropy", "reference", "kept")}
+        short = {name: None if each is None else each[:, : positions - 1] for name, each in arrays.items()}
+        return replace(self, tokens=self.tokens[:, :positions], **short)
 
 
 def policy_digest(model: PyTree) -> str:
@@ -127,16 +138,15 @@ def rollout_table(
     starts, ends = drawn.prompt_lengths, drawn.lengths
     completion = drawn.mask.astype(bool)
     numbers = {"log_probs": drawn.log_probs, "before": drawn.before, "reference": drawn.reference, "entropy": drawn.entropy}
-    spans = zip(starts.tolist(), ends.tolist(), strict=True)
     kept = None if drawn.kept is None else [
-        [bits.tobytes() for bits in of_row[start:end]] for of_row, (start, end) in zip(drawn.kept, spans, strict=True)
+        [bits.tobytes() for bits in of_row[:count]] for of_row, count in zip(drawn.kept, (ends - starts).tolist(), strict=True)
     ]  # fmt: skip
     columns: dict[str, Any] = {
         "iteration": [iteration] * count,
         "row": range(count),
         "group": [row // sampling.completions for row in range(count)],
         "prompt_id": [prompt.prompt_id for prompt in asked],
-        "tokens": lists(drawn.tokens, np.arange(drawn.tokens.shape[1]) < ends[:, None]),
+        "tokens": lists(drawn.tokens, inside(0, ends, drawn.tokens.shape[1])),
         "prompt_length": starts,
         "text": texts,
         **{name: [None] * count if each is None else lists(each, completion) for name, each in numbers.items()},
@@ -159,10 +169,10 @@ def rollout_table(
     return pl.DataFrame({name: pl.Series(name, columns[name], dtype=kind) for name, kind in SCHEMA.items()})
 
 
-def lists(values: np.ndarray, inside: Bool[np.ndarray, "R S"]) -> pl.Series:
-    """Return the values of each row that are inside as a list, in order. A list for each row is a hundred times as slow."""
-    offsets = np.concatenate([[0], inside.sum(axis=1).cumsum()])
-    return pl.Series(pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(values[inside])))
+def lists(values: np.ndarray, within: Bool[np.ndarray, "R S"]) -> pl.Series:
+    """Return the values of each row that are within as a list, in order. A list for each row is a hundred times as slow."""
+    offsets = np.concatenate([[0], within.sum(axis=1).cumsum()])
+    return pl.Series(pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(values[within])))
 
 
 def check_staleness(spec: RewardRunSpec, iteration: int, step: int, origins: Sequence[Origin]) -> None:
@@ -197,26 +207,27 @@ def _penalty(spec: RewardRunSpec, drawn: Drawn) -> Float[np.ndarray, " R"]:
     return spec.kl.coefficient * difference.sum(axis=1)
 
 
-def drawn_of(table: pl.DataFrame, seq_len: int, stop: int, vocab_bytes: int) -> Drawn:
+def drawn_of(spec: RewardRunSpec, table: pl.DataFrame, stop: int) -> Drawn:
     """Return the arrays of a table, so that an update reads exactly what the table contains."""
     count = len(table)
     lengths = table["tokens"].list.len().to_numpy().astype(np.int32)
     starts = table["prompt_length"].to_numpy().astype(np.int32)
-    places = np.arange(seq_len)
-    tokens = np.full((count, seq_len), stop, np.int32)
-    tokens[places < lengths[:, None]] = table["tokens"].explode().to_numpy()
-    completion = (places >= starts[:, None]) & (places < lengths[:, None])
+    positions = rounded(int(lengths.max()), spec.run.seq_len)
+    width = min(spec.sampling.max_new_tokens, positions - 1)
+    tokens = np.full((count, positions), stop, np.int32)
+    tokens[inside(0, lengths, positions)] = table["tokens"].explode().to_numpy()
+    completion = inside(0, lengths - starts, width)
 
     def spread(name: str) -> np.ndarray:
-        values = np.zeros((count, seq_len), np.float32)
+        values = np.zeros((count, width), np.float32)
         values[completion] = table[name].explode().to_numpy()
         return values
 
     kept = None
     if table["kept"].null_count() == 0:
-        kept = np.full((count, seq_len, vocab_bytes), 255, np.uint8)
+        kept = np.full((count, width, -(-spec.run.model.vocab_size // 8)), 255, np.uint8)
         for row, held in enumerate(table["kept"].to_list()):
-            kept[row, starts[row] : lengths[row]] = [np.frombuffer(bits, np.uint8) for bits in held]
+            kept[row, : len(held)] = [np.frombuffer(bits, np.uint8) for bits in held]
     reference = spread("reference") if table["reference"].null_count() == 0 else None
     ended = table["ended"].to_numpy()
     return Drawn(tokens, starts, lengths, ended, spread("log_probs"), spread("before"), spread("entropy"), reference, kept)

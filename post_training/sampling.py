@@ -1,19 +1,21 @@
 """The rollouts of one iteration: a pure function of the policy, the seed and the iteration."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import polars as pl
+from jaxtyping import Array
 
 from post_training.asking import Asked, Words, chosen
 from post_training.environments.prompt import graded
 from post_training.environments.verify import Verifier, verify
 from post_training.log_probs import token_log_probs
 from post_training.rollouts import Drawn, Origin, policy_digest, rollout_table
+from post_training.rows import filled, rounded
 from post_training.sampler import Sampler, compiled_sampler
 from post_training.spec import Imitate, RewardRunSpec
 from trainer.model.protocol import LanguageModel
@@ -37,9 +39,13 @@ class Roller:
 
     @cached_property
     def log_probs(self) -> Callable:
-        """(model, tokens, kept) -> log-probabilities and entropies."""
+        """(model, tokens, prompt lengths, completions' tokens, kept) -> log-probabilities and entropies."""
         heat, compute = self.spec.sampling.temperature, self.compute
-        return jax.jit(lambda model, tokens, kept: token_log_probs(model, tokens, compute, heat, kept))
+
+        def of_rows(model: LanguageModel, tokens: Array, starts: Array, width: int, kept: Array | None) -> tuple[Array, Array]:
+            return token_log_probs(model, tokens, starts, width, compute, heat, kept)
+
+        return jax.jit(of_rows, static_argnums=3)
 
     def rollouts(
         self,
@@ -51,7 +57,8 @@ class Roller:
         """Sample, compute log-probabilities, judge, and compute advantages. `alive` is called at the start of each phase."""
         places = [place for place in self.groups(iteration) for _ in range(self.spec.sampling.completions)]
         alive("rollout", iteration)
-        drawn = self._answers(places) if isinstance(self.spec.advantage, Imitate) else self._sampled(policy, places, iteration)
+        imitates = isinstance(self.spec.advantage, Imitate)
+        drawn = self._answers(places) if imitates else self._sampled(policy, iteration)
         return self.judged(policy, step, iteration, places, drawn, alive)
 
     def groups(self, iteration: int) -> list[int]:
@@ -78,7 +85,7 @@ class Roller:
     ) -> pl.DataFrame:
         """Compute log-probabilities of sampled rows, judge them, and return the table (`rollout_table`)."""
         prompts = [self.asked.prompts[place] for place in places]
-        drawn = self._scored(policy, drawn)
+        drawn = self._scored(policy, drawn.shortened(self.spec.run.seq_len))
         ends = zip(drawn.tokens, drawn.prompt_lengths, drawn.lengths, strict=True)
         texts = [self.words.text(row[start:end].tolist()) for row, start, end in ends]
         alive("reward", iteration)
@@ -89,15 +96,16 @@ class Roller:
         trained = policy_digest(policy), step
         return rollout_table(self.spec, iteration, trained, prompts, drawn, texts, verdicts, origins)
 
-    def _sampled(self, policy: LanguageModel, places: list[int], iteration: int) -> Drawn:
-        tokens, lengths = self.asked.rows(places, self.spec.run.seq_len, self.words.stop)
+    def _sampled(self, policy: LanguageModel, iteration: int) -> Drawn:
+        seq_len, count = self.spec.run.seq_len, self.spec.sampling.completions
+        tokens, lengths = self.asked.rows(self.groups(iteration), seq_len, self.words.stop)
+        asked = tokens[:, : rounded(int(lengths.max()), seq_len)]
         key = jax.random.fold_in(jax.random.PRNGKey(self.spec.run.seed), iteration)
-        rows = self.sampler(policy, jnp.asarray(tokens), jnp.asarray(lengths), key)
-        ends, ended, log_probs, entropy = (
-            np.asarray(each) for each in (rows.lengths, rows.ended, rows.log_probs, rows.entropy)
-        )
-        kept = None if rows.kept is None else np.asarray(rows.kept)
-        return Drawn(np.asarray(rows.tokens), lengths, ends, ended, log_probs, log_probs, entropy, None, kept)
+        rows = jax.tree.map(np.asarray, self.sampler(policy, jnp.asarray(asked), jnp.asarray(lengths), key))
+        starts = np.repeat(lengths, count)
+        ends = starts + rows.lengths
+        whole = filled(np.repeat(tokens, count, axis=0), starts, rows.tokens, ends)
+        return Drawn(whole, starts, ends, rows.ended, rows.log_probs, rows.log_probs, rows.entropy, None, rows.kept)
 
     def _answers(self, places: list[int]) -> Drawn:
         """Return the environment's answers instead of samples. Raises: ValueError for a prompt without an answer."""
@@ -113,15 +121,25 @@ class Roller:
                 )
             lengths[row] += len(answer)
             tokens[row, starts[row] : lengths[row]] = answer
-        zeros = np.zeros(tokens.shape, np.float32)
+        zeros = np.zeros((len(places), self.spec.sampling.max_new_tokens), np.float32)
         return Drawn(tokens, starts, lengths, np.ones(len(places), bool), zeros, zeros, zeros)
 
     def _scored(self, policy: LanguageModel, drawn: Drawn) -> Drawn:
-        """Add the trainer's log-probabilities of policy and reference."""
-        score = partial(self.log_probs, tokens=drawn.tokens, kept=drawn.kept)
-        before, entropy = (np.asarray(each) * drawn.mask for each in score(policy))
-        reference = None if self.reference is None else np.asarray(score(self.reference)[0]) * drawn.mask
+        """Add the trainer's log-probabilities of policy and reference, computed for as many rows at once as an update reads."""
+        rows, size = len(drawn.tokens), self.spec.run.microbatch_size or self.spec.run.batches.size(0)
+        parts = [slice(first, first + size) for first in range(0, rows, size)]
+
+        def scored(model: LanguageModel) -> tuple[np.ndarray, ...]:
+            found = [
+                self.log_probs(
+                    model, drawn.tokens[at], drawn.prompt_lengths[at], drawn.mask.shape[1],
+                    None if drawn.kept is None else drawn.kept[at],
+                )
+                for at in parts
+            ]  # fmt: skip
+            return tuple(np.concatenate(each) * drawn.mask for each in zip(*found, strict=True))
+
+        before, entropy = scored(policy)
+        reference = None if self.reference is None else scored(self.reference)[0]
         sampler = before if isinstance(self.spec.advantage, Imitate) else drawn.log_probs
-        return Drawn(
-            drawn.tokens, drawn.prompt_lengths, drawn.lengths, drawn.ended, sampler, before, entropy, reference, drawn.kept
-        )
+        return replace(drawn, log_probs=sampler, before=before, entropy=entropy, reference=reference)

@@ -50,7 +50,7 @@ class HeldOutConfig:
 
 REWARD_CHECKPOINT = Stage(
     "post_training.checkpoint",
-    "1",
+    "2",
     job="post_training",
     config=RewardCheckpointConfig,
     gate={},
@@ -58,7 +58,7 @@ REWARD_CHECKPOINT = Stage(
 )
 ROLLOUTS = Stage(
     "post_training.rollouts",
-    "1",
+    "2",
     job="post_training",
     config=RolloutsConfig,
     gate={},
@@ -66,7 +66,7 @@ ROLLOUTS = Stage(
 )
 HELD_OUT = Stage(
     "post_training.held_out",
-    "1",
+    "2",
     job="post_training",
     config=HeldOutConfig,
     gate={},

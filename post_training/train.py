@@ -20,6 +20,7 @@ from post_training.asking import Asked, Words
 from post_training.environments.verify import verifier_of
 from post_training.remote_sampling import RemoteRoller, check_broker, remote_roller
 from post_training.rollouts import drawn_of, policy_digest, rollouts_config, write_rollouts
+from post_training.rows import together
 from post_training.sampling import Roller
 from post_training.spec import KLConfig
 from post_training.stage import ROLLOUTS, ROLLOUTS_FILE, RewardCheckpointConfig, RolloutsConfig, iteration_partition
@@ -57,7 +58,7 @@ def train_on_rewards(
     layout = Layout.of(running.mesh)
     with measuring() as cost:
         state, tables = starting_state(job, CheckpointConfig(config.run, config.step), start, layout)
-        compute = resolved_compute(config.run, state.model)
+        compute = together(resolved_compute(config.run, state.model), config.run)
         how = {"mesh": layout.to_record(), "compute": compute.record()}
         saver = Saver(job, config.run, layout, running, start, cost, how)
         reference = reference_of(config.kl, start, job)
@@ -193,7 +194,7 @@ class _Loop:
 
     def _updated(self, state: StepState, iteration: int, table: pl.DataFrame) -> StepState:
         run = self.config.run
-        drawn = drawn_of(table, run.seq_len, self.roller.words.stop, -(-run.model.vocab_size // 8))
+        drawn = drawn_of(self.config, table, self.roller.words.stop)
         rows = []
         for number, batch in enumerate(batches(self.config, iteration, table, drawn)):
             step = iteration * self.config.updates + number

@@ -20,14 +20,18 @@ from trainer.spec.compute import Compute
 
 
 class Completions(NamedTuple):
-    """The arrays of an update, [rows, ...]; the first axis is split into microbatches."""
+    """The arrays of an update, [rows, tokens of a completion] unless said; the first axis is split into microbatches."""
 
     tokens: Array | np.ndarray
+    """[rows, positions]."""
+    starts: Array | np.ndarray
+    """[rows]: the lengths of the prompts."""
     before: Array | np.ndarray
     sampler: Array | np.ndarray
     reference: Array | np.ndarray
     """Zeros if the run has no reference."""
     advantage: Array | np.ndarray
+    """[rows]."""
     mask: Array | np.ndarray
     weights: Array | np.ndarray
     """Weight of every token in the loss; they sum to 1 over the update, or to less with `fixed_length`."""
@@ -42,8 +46,9 @@ def objective(spec: RewardRunSpec, compute: Compute, reference: LanguageModel | 
         del loads
         heat = spec.sampling.temperature
         kept = None if batch.kept is None else jnp.asarray(batch.kept)
-        current, entropy = token_log_probs(model, jnp.asarray(batch.tokens), compute, heat, kept)
-        exact = None if full is None else full_kl(model, full, jnp.asarray(batch.tokens), compute, heat)
+        read = jnp.asarray(batch.tokens), jnp.asarray(batch.starts), batch.mask.shape[1]
+        current, entropy = token_log_probs(model, *read, compute, heat, kept)
+        exact = None if full is None else full_kl(model, full, *read, compute, heat)
         before, sampler, other = (jnp.asarray(each) for each in (batch.before, batch.sampler, batch.reference))
         given = LogProbs(current, before, sampler, other, exact)
         mask, weights = jnp.asarray(batch.mask), jnp.asarray(batch.weights)
@@ -76,6 +81,6 @@ def batches(spec: RewardRunSpec, iteration: int, table: pl.DataFrame, drawn: Dra
             weights = np.asarray(token_weights(spec.loss, jnp.asarray(mask[at]), spec.sampling.max_new_tokens))
             parts = 1 if spec.run.microbatch_size is None else size // spec.run.microbatch_size
             yield Completions(
-                drawn.tokens[at], drawn.before[at], drawn.log_probs[at], reference[at], advantage[at], mask[at],
-                weights * parts, None if drawn.kept is None else drawn.kept[at],
+                drawn.tokens[at], drawn.prompt_lengths[at], drawn.before[at], drawn.log_probs[at], reference[at], advantage[at],
+                mask[at], weights * parts, None if drawn.kept is None else drawn.kept[at],
             )  # fmt: skip

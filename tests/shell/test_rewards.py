@@ -97,7 +97,7 @@ def steps_by_reading(checkpoint: Artifact, spec: RewardRunSpec) -> set[tuple[str
     found = set()
     for shard in shards_of(checkpoint):
         table, iteration = pl.read_parquet(shard.file(ROLLOUTS_FILE)), parse_iteration(str(shard.spec.partition))
-        drawn = drawn_of(table, spec.run.seq_len, 0, -(-BYTES // 8))
+        drawn = drawn_of(spec, table, 0)
         for number, batch in enumerate(batches(spec, iteration, table, drawn)):
             for row in np.asarray(batch.tokens):
                 (same,) = np.nonzero((drawn.tokens == row).all(axis=1))
