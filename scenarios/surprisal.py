@@ -111,7 +111,10 @@ def contrast(one: Surprisal, other: Surprisal, leaked: np.ndarray, control: np.n
     """The paired difference of leaked items minus that of control items, in bits per byte: the effect of the leak.
 
     Each group is resampled separately, its items in pairs.
+    Raises: ValueError without leaked items, or without controls: then nothing is a measure of the leak.
     """
+    if not leaked.any() or not control.any():
+        raise ValueError(f"{leaked.sum()} leaked items and {control.sum()} controls; a contrast needs both")
     generator = np.random.Generator(np.random.PCG64(SEED))
     bits, sizes = one.bits - other.bits, one.num_bytes
     values, resampled = [], []

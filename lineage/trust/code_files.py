@@ -18,6 +18,9 @@ PATH_CHARS = 4096
 _PLACE = re.compile(r"\0+")
 """Stands for the computed part of a text."""
 IMPORTERS = frozenset({"import_module", "__import__", "run_module"})
+_BY_NAME = IMPORTERS | {"run_path", "find_spec", "spec_from_file_location", "modules"}
+"""Names of what finds a module by a text: whoever mentions one may hand it any text of the file."""
+_OPTION = re.compile(r"(?:^|\s)-m\s+([\w.]+)")
 _LEAST_KNOWN = 3
 """Characters of a name that must be known before its computed rest is taken for anything."""
 
@@ -39,6 +42,20 @@ def text_of(node: ast.expr, known: Mapping[str, str]) -> str | None:
         if isinstance(node.op, ast.Mod):
             return None if left is None else re.sub(r"%\w", "\0", left)
         return (left or "\0") + (right or "\0")
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return _text_of_method(node.func, node.args, known)
+    return None
+
+
+def _text_of_method(function: ast.Attribute, arguments: list[ast.expr], known: Mapping[str, str]) -> str | None:
+    """Return the text of `"a.{}".format(...)` and of `".".join([...])`."""
+    text = text_of(function.value, known)
+    if text is None:
+        return None
+    if function.attr == "format":
+        return re.sub(r"\{[^{}]*\}", "\0", text)
+    if function.attr == "join" and len(arguments) == 1 and isinstance(arguments[0], ast.List | ast.Tuple):
+        return text.join(text_of(part, known) or "\0" for part in arguments[0].elts)
     return None
 
 
@@ -69,10 +86,34 @@ def called_modules(nodes: list[ast.AST], known: Mapping[str, str]) -> Iterator[s
             yield from (name for option, name in itertools.pairwise(texts) if option == "-m" and name is not None)
 
 
+def module_texts(nodes: list[ast.AST], known: Mapping[str, str]) -> Iterator[str]:
+    """Yield texts that may be a module's name and reach what imports it in another way: by a keyword, a name, a table, a
+    default, or as a part of a command. Those that name no module of the project mean nothing."""
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield from _OPTION.findall(node.value)
+    if any(_mentions(node) for node in nodes):
+        texts = (text_of(node, known) for node in nodes if isinstance(node, ast.expr))
+        yield from (text for text in texts if text and _is_dotted(text))
+
+
+def _mentions(node: ast.AST) -> bool:
+    """Whether a node names what finds a module by a text, under any name that it gets."""
+    if isinstance(node, ast.alias):
+        return node.name.rpartition(".")[2] in _BY_NAME
+    return (node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")) in _BY_NAME
+
+
+def _is_dotted(text: str) -> bool:
+    return "." in text and all(part.replace("\0", "x").isidentifier() for part in text.lstrip(".").split("."))
+
+
 def named_files(nodes: list[ast.AST], known: Mapping[str, str]) -> frozenset[str]:
     """Return every text that may be the name of a file or a path, computed parts as `\\0`."""
-    texts = {text_of(node, known) for node in nodes if isinstance(node, ast.Constant | ast.JoinedStr | ast.BinOp)}
-    return frozenset(text for text in texts if text and len(_PLACE.sub("", text)) >= _LEAST_KNOWN and "\n" not in text)
+    texts = {text_of(node, known) for node in nodes if isinstance(node, ast.Constant | ast.JoinedStr | ast.BinOp | ast.Call)}
+    lines = [text for text in texts if text and "\n" not in text]
+    scripts = [part for text in lines for part in text.split() if part.endswith((".py", ".sh"))]  # of a command in one text
+    return frozenset(text for text in (*lines, *scripts) if len(_PLACE.sub("", text)) >= _LEAST_KNOWN)
 
 
 def matching_files(path: Path, texts: frozenset[str], repository: Path) -> list[Path]:

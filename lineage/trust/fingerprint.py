@@ -10,8 +10,7 @@ import ast
 import hashlib
 import re
 import sys
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -19,7 +18,16 @@ from pathlib import Path
 from lineage.artifact.packages import distribution_of, installed_versions
 from lineage.project import CODE, PREFIX
 from lineage.storage.digests import DIGEST_CHARS, file_digest, identity_digest
-from lineage.trust.code_files import IMPORTERS, called_modules, matching_files, matching_modules, named_files, texts_at_the_top
+from lineage.trust.code_files import (
+    called_modules,
+    matching_files,
+    matching_modules,
+    module_texts,
+    named_files,
+    texts_at_the_top,
+)
+from lineage.trust.constants import plain_constants
+from lineage.trust.syntax import syntax_text
 
 REPOSITORY = CODE
 PROJECT_PACKAGES = frozenset(
@@ -49,17 +57,30 @@ QUIET: Mapping[str, str] = {
     "lineage.artifact.locate": "finds what a person typed",
     "lineage.artifact.made_by": "says who made it",
     "lineage.artifact.packages": "says with which packages",
+    "lineage.artifact.trash": "marks what a purge may bring back",
     "lineage.artifact.verified": "refuses bytes that changed",
+    "lineage.commit_log": "answers who was made from what",
+    "lineage.jobs.child_processes": "starts jobs",
     "lineage.jobs.regions": "refuses reads from far away",
+    "lineage.names": "refuses names that lead elsewhere",
     "lineage.private_files": "keeps keys",
     "lineage.signing": "signs what is committed",
     "lineage.project": "says where the code lies",
     "lineage.messages": "tells how far work is",
     "lineage.progress": "draws how far work is",
+    "lineage.shards.cores": "chooses a core for a worker",
     "lineage.shards.measure": "measures seconds and memory",
     "lineage.shards.oom_kills": "says why a worker died",
+    "lineage.trust.verdict_log": "keeps what people say of an artifact",
+    "serving.refusals": "refuses requests",
+    "serving.server.metrics": "counts requests",
+    "trainer.faults": "kills what a test names",
+    "trainer.picture": "draws beside a checkpoint, for a person at a terminal",
     "trainer.profiling": "measures",
     "trainer.progress": "tells how far a run is",
+    "trainer.records": "copies metrics elsewhere",
+    "trainer.resume_checks": "refuses a run with other inputs",
+    "trainer.spec.checks": "refuses a config",
     "trainer.trackers": "sends metrics elsewhere",
 }
 """Modules that watch or refuse work and decide no byte of an artifact: they, and what only they import, are no stage's code."""
@@ -75,7 +96,6 @@ WRITING = "lineage.writing.write"
 _IMPORT_MARK = re.compile(r"§(\d+)§([\w.]*)§(\w*|\*)§")
 """An import of the project in `_Facts.syntax`: dots, module, name in it."""
 _NO_CODE = frozenset(ast.dump(ast.parse(text)) for text in ("", "pass"))
-_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 @dataclass(frozen=True)
@@ -227,13 +247,13 @@ def _facts(path: Path) -> _Facts:
     nodes = list(ast.walk(tree))
     imports = tuple(dict.fromkeys(_imports(nodes, texts_at_the_top(tree))))
     top = {module.split(".")[0] for dots, module, _ in imports if not dots}
-    literals = _literals(tree, nodes)
+    literals = plain_constants(tree, nodes)
     return _Facts(
         imports,
         frozenset(name for name in top - sys.stdlib_module_names if not _is_ours(name)),
         named_files(nodes, texts_at_the_top(tree)),
         literals,
-        _syntax(tree, nodes),
+        syntax_text(tree, nodes, _is_ours),
     )
 
 
@@ -243,48 +263,11 @@ def _imports(nodes: list[ast.AST], known: Mapping[str, str]) -> Iterator[tuple[i
             yield from ((0, alias.name.removeprefix(PREFIX), "") for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield from ((node.level, (node.module or "").removeprefix(PREFIX), alias.name) for alias in node.names)
-    for called in called_modules(nodes, known):
+    named = (text for text in module_texts(nodes, known) if text.startswith(".") or _is_ours(text))
+    for called in (*called_modules(nodes, known), *named):
         if name := called.lstrip("."):
             dots = len(called) - len(name)
             yield from ((dots, each, "") for each in ([name] if dots else matching_modules(name, REPOSITORY)))
-
-
-def _called_module(call: ast.Call) -> ast.Constant | None:
-    """The `"a.b"` of `import_module("a.b")`, or the `".b"` of `import_module(".b", __package__)`."""
-    first = call.args[0] if call.args else None
-    function = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    named = function in IMPORTERS and isinstance(first, ast.Constant) and isinstance(first.value, str)
-    return first if named and isinstance(first, ast.Constant) else None
-
-
-def _literals(tree: ast.Module, nodes: Iterable[ast.AST]) -> dict[str, str]:
-    """Names that can have one value only, however the module is run.
-
-    A module that does something when it is imported (a bare call, an assignment to another object's attribute) has none, so it
-    counts whole. A name that is bound anywhere else, in an `if`, a `try`, a tuple, a loop, has several values.
-    """
-    if any(_acts(statement) for statement in tree.body):
-        return {}
-    stored = Counter(node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del))
-    dumps: dict[str, list[str]] = {}
-    for statement in tree.body:
-        targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
-        value = getattr(statement, "value", None)
-        plain = value is not None and all(isinstance(n, ast.Constant | ast.Tuple | ast.Load) for n in ast.walk(value))
-        for target in targets:
-            if isinstance(target, ast.Name):
-                dumps.setdefault(target.id, []).append(ast.dump(value) if plain and value is not None else "")
-    return {name: values[0] for name, values in dumps.items() if len(values) == 1 and values[0] and stored[name] == 1}
-
-
-def _acts(statement: ast.stmt) -> bool:
-    """Whether a top-level statement may do more than bind names of its own module."""
-    if isinstance(statement, ast.Expr):
-        return isinstance(statement.value, ast.Call | ast.Await)
-    if isinstance(statement, ast.Assign | ast.AugAssign | ast.AnnAssign):
-        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-        return any(isinstance(node, ast.Attribute | ast.Subscript) for target in targets for node in ast.walk(target))
-    return isinstance(statement, ast.For | ast.While | ast.With | ast.Delete)
 
 
 def _dotted(path: Path) -> str:
@@ -321,78 +304,6 @@ def _module_path(name: str) -> Path | None:
     return Path(loaded.__file__) if loaded is not None and loaded.__file__ else None
 
 
-def _syntax(tree: ast.Module, nodes: Iterable[ast.AST]) -> str:
-    """Remove docstrings from the tree, in place."""
-    for node in nodes:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            _drop_annotations(node)
-        if isinstance(node, _DOCUMENTED) and node.body and _is_docstring(node.body[0]):
-            node.body = node.body[1:] or [ast.Pass()]
-        for field in ("body", "orelse", "finalbody"):
-            if isinstance(body := getattr(node, field, None), list):
-                body[:] = [one for one in body if not _is_log_line(one)] or ([ast.Pass()] if body else [])
-                _normalize_imports(body)
-        if isinstance(node, ast.Call) and (called := _called_module(node)) is not None:
-            text = str(called.value)
-            name = text.lstrip(".")
-            if name != text or _is_ours(name):
-                called.value = f"§{len(text) - len(name)}§{name}§§"
-    return ast.dump(tree)
-
-
-def _drop_annotations(function: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-    """Types of arguments decide nothing when code runs; those of a dataclass's fields do (`lineage.config` reads them)."""
-    function.returns = None
-    arguments = function.args
-    for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg):
-        if one is not None:
-            one.annotation = None
-
-
-def _is_log_line(statement: object) -> bool:
-    """Whether a statement is only `log.info(...)`: messages are no bytes of an artifact. One with a walrus, an await
-    or a yield in it could do something, so it stays."""
-    call = statement.value if isinstance(statement, ast.Expr) else None
-    is_log = isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and _is_name(call.func.value, "log")
-    acts = (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)
-    return is_log and not any(isinstance(node, acts) for node in ast.walk(statement))  # pyrefly: ignore
-
-
-def _is_name(node: ast.expr, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name
-
-
-def _normalize_imports(body: list[ast.stmt]) -> None:
-    """Write one statement per name and sort runs of them in place: the order changes nothing, and formatters choose theirs.
-
-    Those of the project are sorted by the name that they bind, which a move of the module does not change.
-    """
-    result: list[ast.stmt] = []
-    run: list[tuple[str, ast.stmt]] = []
-    for statement in body:
-        if isinstance(statement, ast.Import | ast.ImportFrom):
-            run += [_one_import(statement, alias) for alias in statement.names]
-            continue
-        result += [one for _, one in sorted(run, key=lambda pair: pair[0])]
-        result.append(statement)
-        run = []
-    body[:] = [*result, *(one for _, one in sorted(run, key=lambda pair: pair[0]))]
-
-
-def _one_import(statement: ast.Import | ast.ImportFrom, alias: ast.alias) -> tuple[str, ast.stmt]:
-    """What it is sorted by, and the import of one name alone."""
-    if isinstance(statement, ast.Import):
-        one, dots, module, imported = ast.Import([alias]), 0, alias.name.removeprefix(PREFIX), ""
-    else:
-        one, dots = ast.ImportFrom(statement.module, [alias], statement.level), statement.level
-        module = (statement.module or "").removeprefix(PREFIX)
-        imported = alias.name
-    if not dots and not _is_ours(module):
-        return ast.dump(one), one
-    bound = alias.asname or imported or module.split(".")[0]
-    return bound, ast.ImportFrom(f"§{dots}§{module}§{imported}§", [ast.alias("_", bound)], 0)
-
-
 def _is_ours(module: object) -> bool:
     """Whether a name is of one of the project's packages, or of a module at the repository's root."""
     top = module.split(".")[0] if isinstance(module, str) else ""
@@ -402,9 +313,3 @@ def _is_ours(module: object) -> bool:
 def _is_quiet(name: str) -> bool:
     """Whether a module, or a name in one, is in `QUIET` or below it."""
     return any(name == quiet or name.startswith(f"{quiet}.") for quiet in QUIET)
-
-
-def _is_docstring(statement: ast.stmt) -> bool:
-    return (
-        isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant) and isinstance(statement.value.value, str)
-    )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from edit_forms import FORMS, SIBLINGS
 
 import lineage.trust.code_files as code_files
 import lineage.trust.fingerprint as fingerprint
@@ -74,6 +75,8 @@ def digest_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ca
         ("datakit/__init__.py", '"""The package."""\n', "import os\n"),
         ("datakit/helper.py", "bigger", "larger"),
         ("datakit/helper.py", "return 2", "return 3"),
+        ("datakit/helper.py", "    bigger = n + 1\n", "    bigger: int\n    bigger = n + 1\n"),
+        ("datakit/helper.py", "    bigger = n + 1\n", "    class Bigger:\n        n: int = 1\n\n    bigger = n + 1\n"),
     ],
 )
 def test_whatever_may_change_bytes_changes_the_fingerprint(digest_after, path: str, old: str, new: str) -> None:
@@ -86,6 +89,7 @@ def test_whatever_may_change_bytes_changes_the_fingerprint(digest_after, path: s
         ("datakit/unrelated.py", "polars", "pandas"),
         ("datakit/helper.py", "n: int", "n: float"),
         ("datakit/helper.py", "    bigger = n + 1\n", '    log.info("growing %d", n)\n    bigger = n + 1\n'),
+        ("datakit/helper.py", "    bigger = n + 1\n", "    bigger: int = n + 1\n"),
         ("datakit/names.py", "def unused():\n    return 1", "def unused():\n    return 2"),
         ("recipes/lab.py", "stage", "helper"),
         ("datakit/helper.py", "def other() -> int:\n", 'def other() -> int:\n    """Doc."""\n'),
@@ -101,57 +105,9 @@ def test_whatever_cannot_change_bytes_does_not(digest_after, path: str, old: str
     assert digest_after(path, old, new) == digest_after()
 
 
-BASE = "WIDTH = 3\n"
-STAGE, TABLE = "datakit/stage.py", "from pathlib import Path\n\nTABLE = "
-IMPORT = "import importlib\n\n\ndef run(name):\n    importlib.import_module({}).f()\n"
-FORMS: dict[str, tuple[dict[str, str], str, str, str]] = {
-    "a module by a literal's name": (
-        {STAGE: 'NAME = "datakit.dynamic"\n' + IMPORT.format("NAME")}, "datakit/dynamic.py", "return 1", "return 2"),
-    "a module beside by a relative name": (
-        {STAGE: IMPORT.format('".dynamic", __package__')}, "datakit/dynamic.py", "return 1", "return 2"),
-    "a module by a sum": ({STAGE: IMPORT.format('"datakit." + name')}, "datakit/dynamic.py", "return 1", "return 2"),
-    "a module by an f-string": ({STAGE: IMPORT.format('f"datakit.{name}"')}, "datakit/dynamic.py", "return 1", "return 2"),
-    "a data file in a sub-folder": (
-        {STAGE: TABLE + 'Path(__file__).parent / "tables" / "x.json"\n', "datakit/tables/x.json": "[1]"},
-        "datakit/tables/x.json", "1", "2"),
-    "a data file below data/": (
-        {STAGE: TABLE + 'Path("data") / "lists" / "words.txt"\n', "data/lists/words.txt": "one"},
-        "data/lists/words.txt", "one", "two"),
-    "a file by f-string": (
-        {STAGE: "from pathlib import Path\n\n\ndef run(n):\n    return Path(__file__).with_name(f'{n}.csv')\n"},
-        "datakit/table.csv", "a,b", "a,c"),
-    "a file without a dot": (
-        {STAGE: TABLE + 'Path(__file__).with_name("WORDS")\n', "datakit/WORDS": "one"}, "datakit/WORDS", "one", "two"),
-    "a constant under if": ({"datakit/names.py": BASE + "if True:\n    WIDTH = 4\n"}, "datakit/names.py", "4", "5"),
-    "a constant under try": (
-        {"datakit/names.py": BASE + "try:\n    WIDTH = 4\nexcept ImportError:\n    pass\n"}, "datakit/names.py", "4", "5"),
-    "a constant in a tuple": ({"datakit/names.py": BASE + "WIDTH, OTHER = 4, 1\n"}, "datakit/names.py", "4", "5"),
-    "a constant in a loop": ({"datakit/names.py": BASE + "for WIDTH in (4,):\n    pass\n"}, "datakit/names.py", "4", "5"),
-    "a constant by a walrus": ({"datakit/names.py": BASE + "OTHER = (WIDTH := 4)\n"}, "datakit/names.py", "4", "5"),
-    "a global constant": (
-        {"datakit/names.py": BASE + "\n\ndef later():\n    global WIDTH\n    WIDTH = 4\n"}, "datakit/names.py", "4", "5"),
-    "a constant of a module that acts": (
-        {"datakit/names.py": BASE + "globals().update(WIDTH=4)\n"}, "datakit/names.py", "4", "5"),
-    "an attribute of another module": (
-        {"datakit/names.py": "from datakit import lazy\n\n" + BASE + "lazy.f = lambda: 4\n"}, "datakit/names.py", "4", "5"),
-    "a compiled module": (
-        {STAGE: "from datakit import fast\n", "datakit/fast.cpython-312-x86_64-linux-gnu.so": "one"},
-        "datakit/fast.cpython-312-x86_64-linux-gnu.so", "one", "two"),
-    "a module of scenarios": (
-        {STAGE: "from scenarios.world import f\n", "scenarios/__init__.py": "", "scenarios/world.py": "def f(): return 1\n"},
-        "scenarios/world.py", "1", "2"),
-    "a module at the root": (
-        {STAGE: "import rootling\n\nrootling.f()\n", "rootling.py": "def f(): return 1\n"}, "rootling.py", "1", "2"),
-    "a script by its path": ({STAGE: 'SCRIPT = "tools/run.py"\n', "tools/run.py": "print(1)\n"}, "tools/run.py", "1", "2"),
-    "a module in a command": (
-        {STAGE: 'COMMAND = ["python", "-m", "datakit.dynamic"]\n'}, "datakit/dynamic.py", "return 1", "return 2"),
-}  # fmt: skip
-"""Edit forms that a red team found to be missed (2026-11-24), and siblings: files, then the edit."""
-
-
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", [*FORMS, *SIBLINGS])
 def test_a_form_of_edit_that_was_missed_changes_the_fingerprint(digest_after, form: str) -> None:
-    files, path, old, new = FORMS[form]
+    files, path, old, new = (FORMS | SIBLINGS)[form]
     digest_after()
     for name, text in files.items():
         (fingerprint.REPOSITORY / name).parent.mkdir(parents=True, exist_ok=True)
@@ -163,6 +119,14 @@ def test_a_form_of_edit_that_was_missed_changes_the_fingerprint(digest_after, fo
     edited.write_text(edited.read_text().replace(old, new))
     forget()
     assert code_fingerprint("datakit.stage") != before
+
+
+def test_the_type_of_a_field_counts_and_that_of_a_local_name_does_not(digest_after) -> None:
+    field = "    class Bigger:\n        n: int = 1\n\n    bigger = n + 1\n"
+    digests = {
+        digest_after("datakit/helper.py", "    bigger = n + 1\n", each) for each in (field, field.replace("int", "float"))
+    }
+    assert len(digests) == 2
 
 
 def test_what_watches_or_refuses_work_is_no_stages_code() -> None:

@@ -1,0 +1,66 @@
+"""The constants of a module: names that have one plain value however the module is run (`lineage.trust.fingerprint`)."""
+
+import ast
+from collections import Counter
+from collections.abc import Iterable
+
+_NAMESPACES = frozenset({"globals", "locals", "vars", "exec", "eval", "setattr", "__dict__", "__setattr__"})
+"""What can bind a name that stands nowhere in the syntax."""
+
+
+def plain_constants(tree: ast.Module, nodes: Iterable[ast.AST]) -> dict[str, str]:
+    """Names that can have one value only, however the module is run.
+
+    A module that does something when it is imported (a bare call, an assignment to another object's attribute), or that can
+    reach its names by their text, has none, so it counts whole. A name that is bound anywhere else, in an `if`, a `try`, a
+    tuple, a loop, by a definition or an import, has several values.
+    """
+    nodes = list(nodes)
+    if any(_acts(statement) for statement in tree.body) or any(_reaches_names(node) for node in nodes):
+        return {}
+    stored = Counter(name for node in nodes for name in _bound(node))
+    dumps: dict[str, list[str]] = {}
+    for statement in tree.body:
+        targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+        value = getattr(statement, "value", None)
+        plain = value is not None and all(isinstance(n, ast.Constant | ast.Tuple | ast.Load) for n in ast.walk(value))
+        for target in targets:
+            if isinstance(target, ast.Name):
+                dumps.setdefault(target.id, []).append(ast.dump(value) if plain and value is not None else "")
+    return {name: values[0] for name, values in dumps.items() if len(values) == 1 and values[0] and stored[name] == 1}
+
+
+def _bound(node: ast.AST) -> list[str]:
+    """Names that a node binds, wherever it stands."""
+    if isinstance(node, ast.Name):
+        return [node.id] if isinstance(node.ctx, ast.Store | ast.Del) else []
+    if isinstance(node, ast.alias):
+        return [node.asname or node.name.split(".")[0]]
+    if isinstance(node, ast.MatchMapping):
+        return [node.rest] if node.rest else []
+    binds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.ExceptHandler | ast.MatchAs | ast.MatchStar
+    return [node.name] if isinstance(node, binds) and node.name else []
+
+
+def _reaches_names(node: ast.AST) -> bool:
+    """Whether a node may bind a name of its module by its text, or by all names of another module."""
+    if isinstance(node, ast.alias):
+        return node.name == "*"
+    name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    return name in _NAMESPACES
+
+
+def _acts(statement: ast.stmt) -> bool:
+    """Whether a top-level statement, or one in its blocks, may do more than bind names of its own module."""
+    if isinstance(statement, ast.If | ast.Assert) and any(isinstance(node, ast.Call) for node in ast.walk(statement.test)):
+        return True
+    if isinstance(statement, ast.If | ast.Try | ast.TryStar | ast.Match | ast.ClassDef):
+        blocks = [getattr(statement, field, []) for field in ("body", "orelse", "finalbody")]
+        within = [*(part.body for part in (*getattr(statement, "handlers", []), *getattr(statement, "cases", []))), *blocks]
+        return any(_acts(each) for block in within for each in block)
+    if isinstance(statement, ast.Expr):
+        return isinstance(statement.value, ast.Call | ast.Await)
+    if isinstance(statement, ast.Assign | ast.AugAssign | ast.AnnAssign):
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        return any(isinstance(node, ast.Attribute | ast.Subscript) for target in targets for node in ast.walk(target))
+    return isinstance(statement, ast.For | ast.While | ast.With | ast.Delete)

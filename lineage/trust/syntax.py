@@ -1,0 +1,113 @@
+"""A module's syntax as text, without what cannot change the bytes of an artifact (`lineage.trust.fingerprint`)."""
+
+import ast
+from collections.abc import Callable, Iterable
+
+from lineage.project import PREFIX
+from lineage.trust.code_files import IMPORTERS
+
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def syntax_text(tree: ast.Module, nodes: Iterable[ast.AST], is_ours: Callable[[object], bool]) -> str:
+    """Return the syntax tree as text, and strip the tree in place of what decides nothing: docstrings, log lines, types of
+    arguments and local names. Imports that stand together come in one order; those of the project are marked.
+    """
+    for node in nodes:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            _drop_annotations(node)
+            _drop_local_annotations(node)
+        if isinstance(node, _DOCUMENTED) and node.body and _is_docstring(node.body[0]):
+            node.body = node.body[1:] or [ast.Pass()]
+        for field in ("body", "orelse", "finalbody"):
+            if isinstance(body := getattr(node, field, None), list):
+                body[:] = [one for one in body if not _is_log_line(one)] or ([ast.Pass()] if body else [])
+                _normalize_imports(body, is_ours)
+        if isinstance(node, ast.Call) and (called := _called_module(node)) is not None:
+            text = str(called.value)
+            name = text.lstrip(".")
+            if name != text or is_ours(name):
+                called.value = f"§{len(text) - len(name)}§{name}§§"
+    return ast.dump(tree)
+
+
+def _drop_annotations(function: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+    """Types of arguments decide nothing when code runs; those of a dataclass's fields do (`lineage.config` reads them)."""
+    function.returns = None
+    arguments = function.args
+    for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg):
+        if one is not None:
+            one.annotation = None
+
+
+def _drop_local_annotations(block: ast.AST) -> None:
+    """Write `x: int = 3` in a function as `x = 3`, in place: types of local names are not even evaluated. Those in a class are
+    its fields, and a bare `x: int` makes the name local, so both stay."""
+    for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+        if not isinstance(within := getattr(block, field, None), list):
+            continue
+        for at, one in enumerate(within):
+            if isinstance(one, ast.AnnAssign) and one.simple and one.value is not None:
+                within[at] = ast.Assign([one.target], one.value)
+            elif not isinstance(one, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                _drop_local_annotations(one)
+
+
+def _is_log_line(statement: object) -> bool:
+    """Whether a statement is only `log.info(...)`: messages are no bytes of an artifact. One with a walrus, an await
+    or a yield in it could do something, so it stays."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    is_log = isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and _is_name(call.func.value, "log")
+    acts = (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)
+    return is_log and not any(isinstance(node, acts) for node in ast.walk(statement))  # pyrefly: ignore
+
+
+def _is_name(node: ast.expr, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def _normalize_imports(body: list[ast.stmt], is_ours: Callable[[object], bool]) -> None:
+    """Write one statement per name and sort runs of them in place: the order changes nothing, and formatters choose theirs.
+
+    Those of the project are sorted by the name that they bind, which a move of the module does not change.
+    """
+    result: list[ast.stmt] = []
+    run: list[tuple[str, ast.stmt]] = []
+    for statement in body:
+        if isinstance(statement, ast.Import | ast.ImportFrom):
+            run += [_one_import(statement, alias, is_ours) for alias in statement.names]
+            continue
+        result += [one for _, one in sorted(run, key=lambda pair: pair[0])]
+        result.append(statement)
+        run = []
+    body[:] = [*result, *(one for _, one in sorted(run, key=lambda pair: pair[0]))]
+
+
+def _one_import(
+    statement: ast.Import | ast.ImportFrom, alias: ast.alias, is_ours: Callable[[object], bool]
+) -> tuple[str, ast.stmt]:
+    """What it is sorted by, and the import of one name alone."""
+    if isinstance(statement, ast.Import):
+        one, dots, module, imported = ast.Import([alias]), 0, alias.name.removeprefix(PREFIX), ""
+    else:
+        one, dots = ast.ImportFrom(statement.module, [alias], statement.level), statement.level
+        module = (statement.module or "").removeprefix(PREFIX)
+        imported = alias.name
+    if not dots and not is_ours(module):
+        return ast.dump(one), one
+    bound = alias.asname or imported or module.split(".")[0]
+    return bound, ast.ImportFrom(f"§{dots}§{module}§{imported}§", [ast.alias("_", bound)], 0)
+
+
+def _called_module(call: ast.Call) -> ast.Constant | None:
+    """The `"a.b"` of `import_module("a.b")`, or the `".b"` of `import_module(".b", __package__)`."""
+    first = call.args[0] if call.args else None
+    function = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    named = function in IMPORTERS and isinstance(first, ast.Constant) and isinstance(first.value, str)
+    return first if named and isinstance(first, ast.Constant) else None
+
+
+def _is_docstring(statement: ast.stmt) -> bool:
+    return (
+        isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant) and isinstance(statement.value.value, str)
+    )
