@@ -19,10 +19,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from datakit.dedup.minhash import FOLDER as MINHASH_FOLDER
+from datakit.dedup.numbered import Numbered
 from datakit.documents.parts import DOCUMENTS, document_paths
 from datakit.text.arrays import load, save
 from lineage.artifact.store import Artifact
-from lineage.tables.ranges import edges, repeats, stars
+from lineage.tables.ranges import edges, repeats, sorted_by, stars
 from lineage.writing.working_folder import SCRATCH_FOLDER
 
 ID_BYTES, PAIR_BYTES = 24, 16
@@ -63,6 +64,18 @@ class Spilled:
     def bands(self, numbers: np.ndarray) -> np.ndarray:
         """Return uint64 [numbers, bands]."""
         return self._gathered("bands", numbers)
+
+    def shingles(self, numbers: np.ndarray) -> np.ndarray:
+        """Return int64 [numbers, 2] of candidates: where the shingles of each begin in the file of its part, and how
+        many bytes they are.
+        """
+        parts, places = self.part_of(numbers), np.zeros((numbers.size, 2), np.int64)
+        for index in np.unique(parts).tolist():
+            here, part = parts == index, self.parts[index]
+            at = np.searchsorted(self.load("spilled", part), numbers[here] - part.first)
+            bounds = self.load("bounds", part)
+            places[here, 0], places[here, 1] = 8 * bounds[at], 8 * (bounds[at + 1] - bounds[at])
+        return places
 
     def part_of(self, numbers: np.ndarray) -> np.ndarray:
         """Return int64 [numbers]: indices of parts."""
@@ -132,16 +145,15 @@ def copies_of_range(rows: pa.Table) -> pa.Table:
     return pa.table({"number": numbers, "first": firsts})
 
 
-def band_rows(spilled: Spilled, copies: Path, parts: Sequence[Part]) -> pa.Table:
+def band_rows(spilled: Spilled, copies: Numbered, parts: Sequence[Part]) -> pa.Table:
     """Return (`band`, `number`) of every signed document of some parts that is no copy.
 
     The decision about the first of equal texts holds for its copies.
     """
-    later, bands, numbers = load(copies)[:, 0], [], []
+    bands, numbers = [], []
     for part in parts:
         joins = spilled.load("signed", part).copy()
-        start, stop = np.searchsorted(later, [part.first, part.first + part.rows])
-        joins[later[start:stop] - part.first] = False
+        joins[copies.between(part.first, part.first + part.rows)[:, 0] - part.first] = False
         own = spilled.load("bands", part)[joins]
         bands.append(own.ravel())
         numbers.append(np.repeat(np.flatnonzero(joins) + part.first, own.shape[1]))
@@ -152,6 +164,14 @@ def links_of_range(rows: pa.Table) -> pa.Table:
     """Return the components of a range's documents that share bands, as stars."""
     numbers, firsts = repeats(rows, ("band",), "number")
     return stars(edges(firsts, numbers))
+
+
+def members_of_range(rows: pa.Table) -> pa.Table:
+    """Return `root` and `number` of every document of the components of a range, the roots included, by component."""
+    roots, members = rows["root"].to_numpy(), rows["member"].to_numpy()
+    own = np.unique(roots)
+    found = pa.table({"root": np.concatenate([roots, own]), "number": np.concatenate([members, own])})
+    return sorted_by(found, "root", "number")
 
 
 def contains(ordered: np.ndarray, values: np.ndarray) -> np.ndarray:

@@ -7,16 +7,13 @@ order of their ids. Each is compared with the *kept* documents that share a band
 cluster of a million copies costs a million comparisons, not a million squared.
 
 The scope is never in memory: equal ids and shared bands meet in shuffles (`lineage.tables`), which this machine's
-workers run or a cluster's engine. Every step survives a kill. What grows is 16 bytes a candidate and 80 bytes a row of
-the result.
+workers run or a cluster's engine. Every step survives a kill. No process holds all copies, candidates, matches or rows of
+the result: each has a range of them, 16 MiB at first and at most 2.5 GiB (`range_count`). What grows is 40 bytes a part and
+the names of the tasks.
 """
 
 import logging
 from dataclasses import dataclass, field
-from pathlib import Path
-
-import numpy as np
-import pyarrow as pa
 
 from datakit.dedup.band_join import (
     ID_BYTES,
@@ -26,19 +23,20 @@ from datakit.dedup.band_join import (
     copies_of_range,
     id_rows,
     links_of_range,
+    members_of_range,
     scope_parts,
     spill_part,
 )
-from datakit.dedup.duplicates_table import cluster_rows, counts_by_source, write_clusters
-from datakit.dedup.near_duplicates import DOCUMENT_BYTES, MATCHES, TASK_BYTES, spill_shingles, walk_task
+from datakit.dedup.duplicates_table import cluster_parts, write_clusters
+from datakit.dedup.near_duplicates import TASK_BYTES, Matches, cut_tasks, spill_shingles, walk_task
+from datakit.dedup.numbered import Numbered, kept, numbered
 from datakit.documents.parts import document_paths, iterate_part
 from datakit.documents.schemas import DUPLICATES_FILE
-from datakit.text.arrays import load, save
 from lineage.artifact.store import Artifact
 from lineage.stage import Stage
 from lineage.tables.components import components
 from lineage.tables.local import LocalEngine
-from lineage.tables.shuffle import Shuffle, TableEngine, grouped, range_count
+from lineage.tables.shuffle import Part, Shuffle, TableEngine, grouped, joined, range_count, tasks_of
 from lineage.writing.working_folder import SCRATCH_FOLDER
 from lineage.writing.writer import Writer
 
@@ -91,13 +89,12 @@ def find_duplicates(
     engine = out.execution.tables or LocalEngine(SCRATCH_FOLDER, workers)
     copies = _exact_copies(out, engine, spilled)
     candidates = _candidates(out, engine, spilled, copies, width)
-    matches, num_candidates = _near_matches(out, config, spilled, candidates, workers)
-    rows = cluster_rows(spilled, names, load(copies), matches)
-    write_clusters(out.folder / DUPLICATES_FILE, rows, spilled, names)
-    by_source = counts_by_source(rows, spilled, names)
+    matches, num_candidates = _near_matches(out, config, engine, spilled, candidates, workers)
+    clusters = cluster_parts(out, engine, spilled, names, copies, matches)
+    num_clusters, by_source = write_clusters(out.folder / DUPLICATES_FILE, map(engine.table, clusters), spilled, names)
     dropped = {kind: sum(counts[kind] for counts in by_source.values()) for kind in ("exact", "near")}
     out.extra["duplicates"] = {
-        "clusters": rows.num_clusters,
+        "clusters": num_clusters,
         **dropped,
         "verified_candidates": num_candidates,
         "sources": by_source,
@@ -124,83 +121,42 @@ def document_source(normalized: Artifact) -> str:
     raise ValueError(f"{normalized.name} has no documents")
 
 
-def _exact_copies(out: Writer, engine: TableEngine, spilled: Spilled) -> Path:
-    """Return the file of every (copy, first copy), sorted."""
+def _exact_copies(out: Writer, engine: TableEngine, spilled: Spilled) -> Numbered:
+    """Return every copy and the first document of its text."""
     size = spilled.rows * ID_BYTES
     tasks = [(spilled, group) for group in grouped(spilled.parts, size)]
     step = Shuffle("copies", id_rows, tasks, "high", copies_of_range, range_count(size))
-    found = pa.concat_tables([engine.table(part) for part in engine.shuffle(out, step)])
-    copies = np.stack([found["number"].to_numpy(), found["first"].to_numpy()], axis=1)
-    return _saved(spilled.folder / "copies.npy", copies[np.argsort(copies[:, 0])])
+    return numbered(out, engine, engine.shuffle(out, step), ("number", "first"), spilled.rows, spilled.folder, "copies")
 
 
-def _candidates(out: Writer, engine: TableEngine, spilled: Spilled, copies: Path, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return every document that a chain of shared bands links to another, sorted, and the first one of its chain."""
+def _candidates(out: Writer, engine: TableEngine, spilled: Spilled, copies: Numbered, width: int) -> tuple[Part, ...]:
+    """Return the components of documents that share bands: `root` and `number`, whole components in each part."""
     size = spilled.rows * width * PAIR_BYTES
     tasks = [(spilled, copies, group) for group in grouped(spilled.parts, size)]
     step = Shuffle("links", band_rows, tasks, "band", links_of_range, range_count(size))
-    found = components(out, engine, engine.shuffle(out, step))
-    stars = pa.concat_tables([engine.table(part) for part in found])
-    roots, members = stars["root"].to_numpy(), stars["member"].to_numpy()
-    own = np.unique(roots)
-    numbers, firsts = np.concatenate([members, own]), np.concatenate([roots, own])
-    order = np.argsort(numbers)
-    return numbers[order], firsts[order]
+    stars = components(out, engine, engine.shuffle(out, step))
+    count = range_count(2 * sum(part.bytes for part in stars))
+    return engine.shuffle(out, Shuffle("members", joined, tasks_of(stars), "root", members_of_range, count, spread=True))
 
 
 def _near_matches(
-    out: Writer, config: DuplicatesConfig, spilled: Spilled, found: tuple[np.ndarray, np.ndarray], workers: int | None
-) -> tuple[np.ndarray, int]:
+    out: Writer, config: DuplicatesConfig, engine: TableEngine, spilled: Spilled, found: tuple[Part, ...], workers: int | None
+) -> tuple[Matches, int]:
     """Return every verified match, and how many documents were candidates."""
-    candidates, roots = found
     out.extra["full_bands"] = 0
-    if not candidates.size:
-        return np.zeros(0, MATCHES), 0
-    listed = _saved(spilled.folder / "candidates.npy", candidates)
-    spans = _spill_candidates(out, config, spilled, candidates, workers)
-    placed = _saved(spilled.folder / "spans.npy", spans)
-    tasks = _tasks(spilled.folder, candidates, roots, spans[:, 1])
+    if not sum(part.rows for part in found):
+        return Matches((), 0), 0
+    candidates = numbered(out, engine, found, ("number",), spilled.rows, spilled.folder, "candidates")
+    members = kept(engine, found, spilled.folder, "members")
+    spills = {f"shingles-{p.index:06d}": (spilled, p, candidates, config.ngram_words) for p in spilled.parts}
+    out.map_shards(spill_shingles, spills, workers)
+    cuts = {f"tasks-{i:06d}": (spilled, path, i, TASK_BYTES) for i, path in enumerate(members)}
+    cut = out.map_shards(cut_tasks, cuts, workers)
+    tasks = [f"{i:06d}-{task:06d}" for i, done in enumerate(cut.values()) for task in range(int(str(done["tasks"])))]
     arguments = config.min_jaccard, config.max_band_documents
-    walks = {f"walk-{i:06d}": (spilled, listed, placed, path, i, *arguments) for i, path in enumerate(tasks)}
-    done = out.map_shards(walk_task, walks, workers)
+    done = out.map_shards(walk_task, {f"walk-{name}": (spilled, name, *arguments) for name in tasks}, workers)
     if full := sum(int(str(s["not_listed"])) for s in done.values()):
         log.warning("bands were full %d times (max_band_documents %d): recall is lower", full, config.max_band_documents)
     out.extra["full_bands"] = full
-    return np.concatenate([load(spilled.folder / f"matches-{i:06d}.npy") for i in range(len(walks))]), int(candidates.size)
-
-
-def _spill_candidates(
-    out: Writer, config: DuplicatesConfig, spilled: Spilled, candidates: np.ndarray, workers: int | None
-) -> np.ndarray:
-    """Return int64 [candidates, 2]: where the shingles of each begin in the file of its part, and how many bytes they
-    are.
-    """
-    shards = {}
-    for part in spilled.parts:
-        start, stop = np.searchsorted(candidates, [part.first, part.first + part.rows])
-        if start < stop:
-            rows = candidates[start:stop] - part.first
-            shards[f"shingles-{part.index:06d}"] = (spilled, part, rows, config.ngram_words)
-    out.map_shards(spill_shingles, shards, workers)
-    bounds = [load(spilled.folder / f"bounds-{part.index:06d}.npy") for _, part, *_ in shards.values()]
-    return 8 * np.concatenate([np.stack([b[:-1], np.diff(b)], axis=1) for b in bounds])
-
-
-def _tasks(folder: Path, candidates: np.ndarray, roots: np.ndarray, held: np.ndarray) -> list[Path]:
-    """Return files of the candidates of whole components, about `TASK_BYTES` of them each; a larger component is a task
-    of its own.
-    """
-    order = np.argsort(roots, kind="stable")
-    starts = np.flatnonzero(np.concatenate([[True], np.diff(roots[order]) > 0]))
-    before = np.concatenate([[0], np.cumsum(held[order] + DOCUMENT_BYTES)])
-    cuts = [0]
-    for start, end in zip(starts.tolist(), [*starts[1:].tolist(), order.size], strict=True):
-        if before[end] - before[cuts[-1]] > TASK_BYTES and start > cuts[-1]:
-            cuts.append(start)
-    bounds = zip(cuts, [*cuts[1:], order.size], strict=True)
-    return [_saved(folder / f"members-{i:06d}.npy", candidates[order[a:b]]) for i, (a, b) in enumerate(bounds)]
-
-
-def _saved(path: Path, values: np.ndarray) -> Path:
-    save(path, values)
-    return path
+    paths = tuple(spilled.folder / f"matches-{name}.npy" for name in tasks)
+    return Matches(paths, sum(int(str(s["matches"])) for s in done.values())), candidates.rows

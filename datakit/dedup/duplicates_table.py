@@ -1,14 +1,22 @@
-"""The rows of `duplicates.parquet`: every document of a cluster, from copies and matches given as document numbers."""
+"""The rows of `duplicates.parquet`: every document of a cluster, from copies and matches given as document numbers.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+Both come as files. Two shuffles make the rows, so no process has all of them.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from datakit.dedup.band_join import Spilled, contains
+from datakit.dedup.near_duplicates import MATCHES, Matches
+from datakit.dedup.numbered import Numbered
 from datakit.documents.parts import ROW_GROUP_ROWS, writing_part
+from datakit.text.arrays import load
+from lineage.tables.ranges import sorted_by
+from lineage.tables.shuffle import Part, Shuffle, TableEngine, grouped, range_count, tasks_of
+from lineage.writing.writer import Writer
 
 SCHEMA = pa.schema(
     [
@@ -24,75 +32,120 @@ SCHEMA = pa.schema(
 SLICE_ROWS = 16 * ROW_GROUP_ROWS
 
 
-@dataclass(frozen=True)
-class ClusterRows:
-    """Columns of the table, one row for each document of a cluster, in the order of the table."""
-
-    number: np.ndarray
-    cluster: np.ndarray
-    """The number of the document that the cluster keeps: it names the cluster, and the others repeat it."""
-
-    is_near: np.ndarray
-    is_kept: np.ndarray
-    jaccard: np.ndarray
-
-    @property
-    def num_clusters(self) -> int:
-        return int(np.unique(self.cluster).size)
+COPY_BYTES, ROW_BYTES = 16, 72
+"""A copy and the first of its text; a row of the result with its keys, while it is sorted."""
+NEAR, KEPT = 1, 2
+"""Flags of a row."""
+NO_DOCUMENT = -1
 
 
-def cluster_rows(spilled: Spilled, names: Sequence[str], copies: np.ndarray, matches: np.ndarray) -> ClusterRows:
-    """Return one row for each document that has a copy or a match.
+def cluster_parts(
+    out: Writer, engine: TableEngine, spilled: Spilled, names: Sequence[str], copies: Numbered, matches: Matches
+) -> tuple[Part, ...]:
+    """Return one row for each document that has a copy or a match, in parts that follow the order of the table.
 
-    If a document is removed as a near-duplicate, its exact copies are removed for the same kept document.
-
-    `copies` int64 [copies, 2]: (later copy, first copy), sorted; `matches` as `near_duplicates.MATCHES`.
+    If a document is removed as a near-duplicate, its exact copies are removed for the same kept document. So the rows of
+    one text meet first, and are then sorted by the id that their cluster keeps.
     """
-    matches = np.sort(matches, order="number")
-    number = np.unique(np.concatenate([copies.ravel(), matches["number"], matches["kept"]]))
-    is_copy = contains(copies[:, 0], number)
-    first = number.copy()
-    first[is_copy] = copies[np.searchsorted(copies[:, 0], number[is_copy]), 1]
-    leaves_as_near = contains(matches["number"], first)
-    match = matches[np.searchsorted(matches["number"], first[leaves_as_near])]
-    cluster, jaccard = first.copy(), np.ones(number.size)
-    cluster[leaves_as_near], jaccard[leaves_as_near] = match["kept"], match["jaccard"]
-    is_exact = contains(np.unique(copies[:, 1]), first)
-    ids, kept_ids = spilled.ids(number), spilled.ids(cluster)
-    source = np.array([names[p.source] for p in spilled.parts])[spilled.part_of(number)]
-    order = np.lexsort((source, ids[:, 1], ids[:, 0], kept_ids[:, 1], kept_ids[:, 0]))
-    columns = number, cluster, leaves_as_near | ~is_exact, ~is_copy & ~leaves_as_near, jaccard
-    return ClusterRows(*(column[order] for column in columns))
+    files = [*copies.paths, *matches.paths]
+    size = copies.rows * COPY_BYTES + matches.rows * MATCHES.itemsize
+    tasks = [(group,) for group in grouped(files, size)]
+    texts = engine.shuffle(out, Shuffle("texts", removal_rows, tasks, "first", rows_of_texts, range_count(size), spread=True))
+    ranks = np.unique(names, return_inverse=True)[1]
+    keyed = [(spilled, ranks, *task) for task in tasks_of(texts)]
+    count = range_count(ROW_BYTES * sum(part.rows for part in texts))
+    return engine.shuffle(out, Shuffle("clusters", sort_keys, keyed, "kept_high", in_table_order, count))
 
 
-def write_clusters(path: Path, rows: ClusterRows, spilled: Spilled, names: Sequence[str]) -> None:
-    """Write the table, one slice at a time."""
+def removal_rows(files: Sequence[Path]) -> pa.Table:
+    """Return what files say about documents: `number` repeats the text of `first`, which repeats `kept` (`NO_DOCUMENT`: it
+    does not) with this `jaccard`. `first` itself has a row, and so has each kept document.
+    """
+    columns: list[tuple[np.ndarray, ...]] = []
+    for path in files:
+        values = load(path)
+        if values.dtype == MATCHES:
+            number, kept, jaccard = (values[name] for name in MATCHES.names or ())
+            columns += [(number, number, kept, jaccard), _alone(kept, kept)]
+        else:
+            columns.append(_alone(values[:, 1], values[:, 0]))
+    first, number, kept, jaccard = map(np.concatenate, zip(*columns, strict=True))
+    return pa.table({"first": first, "number": number, "kept": kept, "jaccard": jaccard})
+
+
+def rows_of_texts(rows: pa.Table) -> pa.Table:
+    """Return `number`, `cluster` (the number of the kept document), `flags` and `jaccard` of the documents of some texts."""
+    first, number, kept, jaccard = (rows[name].to_numpy() for name in ("first", "number", "kept", "jaccard"))
+    is_match, is_copy = kept != NO_DOCUMENT, number != first
+    copied = np.unique(first[is_copy])
+    documents, places = np.unique(np.concatenate([number, first]), return_index=True)
+    text = np.concatenate([first, first])[places]
+    order = np.argsort(first[is_match])
+    matched, kept, jaccard = (column[is_match][order] for column in (first, kept, jaccard))
+    leaves = contains(matched, text)
+    match = np.searchsorted(matched, text[leaves])
+    cluster, similarity = text.copy(), np.ones(documents.size)
+    cluster[leaves], similarity[leaves] = kept[match], jaccard[match]
+    flags = NEAR * (leaves | ~contains(copied, text)) + KEPT * ((documents == text) & ~leaves)
+    return pa.table({"number": documents, "cluster": cluster, "flags": flags, "jaccard": similarity})
+
+
+def sort_keys(spilled: Spilled, ranks: np.ndarray, *tables: pa.Table) -> pa.Table:
+    """Return the rows with their ids and the rank of their source's name."""
+    rows = pa.concat_tables(tables)
+    number = rows["number"].to_numpy()
+    (high, low), (kept_high, kept_low) = spilled.ids(number).T, spilled.ids(rows["cluster"].to_numpy()).T
+    rank = ranks[np.array([part.source for part in spilled.parts])[spilled.part_of(number)]]
+    keys = {"kept_high": kept_high, "kept_low": kept_low, "high": high, "low": low, "rank": rank}
+    return pa.table(
+        {name: np.ascontiguousarray(key) for name, key in keys.items()} | {name: rows[name] for name in rows.column_names}
+    )
+
+
+def in_table_order(rows: pa.Table) -> pa.Table:
+    """Sort rows as the table has them: by kept id, id, and the name of the source."""
+    return sorted_by(rows, "kept_high", "kept_low", "high", "low", "rank", "number")
+
+
+def write_clusters(
+    path: Path, tables: Iterable[pa.Table], spilled: Spilled, names: Sequence[str]
+) -> tuple[int, Mapping[str, Mapping[str, int]]]:
+    """Write the table, one slice at a time.
+
+    Return the number of its clusters, and source -> its documents, and how many are removed as exact and as near
+    duplicates; in the declared order.
+    """
+    num_clusters, removed = 0, np.zeros((2, len(names)), np.int64)
+    source_of_part = np.array([part.source for part in spilled.parts])
     with writing_part(path, SCHEMA) as out:
-        for start in range(0, rows.number.size, SLICE_ROWS):
-            here = slice(start, start + SLICE_ROWS)
-            kept = _hex_ids(spilled.ids(rows.cluster[here]))
-            sources = [names[spilled.parts[part].source] for part in spilled.part_of(rows.number[here])]
-            kinds = np.where(rows.is_near[here], "near", "exact").tolist()
-            ids = _hex_ids(spilled.ids(rows.number[here]))
-            columns = [sources, ids, kept, kinds, rows.is_kept[here], kept, rows.jaccard[here]]
-            arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
-            out.write(pa.Table.from_arrays(arrays, schema=SCHEMA))
+        for table in tables:
+            num_clusters += int(np.unique(table["cluster"].to_numpy()).size)
+            for start in range(0, table.num_rows, SLICE_ROWS):
+                rows = table.slice(start, SLICE_ROWS)
+                source = source_of_part[spilled.part_of(rows["number"].to_numpy())]
+                flags = rows["flags"].to_numpy()
+                for near in (0, 1):
+                    leaves = (flags & KEPT == 0) & (flags & NEAR == near)
+                    removed[near] += np.bincount(source[leaves], minlength=len(names))
+                out.write(_cluster_table(rows, np.array(names)[source], flags))
+    documents = np.bincount(source_of_part, [part.rows for part in spilled.parts], len(names)).astype(np.int64)
+    counts = zip(names, documents.tolist(), *removed.tolist(), strict=True)
+    return num_clusters, {name: {"documents": all_, "exact": exact, "near": near} for name, all_, exact, near in counts}
 
 
-def counts_by_source(rows: ClusterRows, spilled: Spilled, names: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
-    """Return source -> its documents, and how many are removed as exact and as near duplicates; in the declared order."""
-    sources = np.array([part.source for part in spilled.parts])[spilled.part_of(rows.number)]
-    counts: dict[str, dict[str, int]] = {}
-    for index, name in enumerate(names):
-        leaves = (sources == index) & ~rows.is_kept
-        counts[name] = {
-            "documents": sum(part.rows for part in spilled.parts if part.source == index),
-            "exact": int((leaves & ~rows.is_near).sum()),
-            "near": int((leaves & rows.is_near).sum()),
-        }
-    return counts
+def _cluster_table(rows: pa.Table, sources: np.ndarray, flags: np.ndarray) -> pa.Table:
+    ids, kept = (_hex_ids(*(rows[f"{of}{half}"].to_numpy() for half in ("high", "low"))) for of in ("", "kept_"))
+    kinds = np.where(flags & NEAR, "near", "exact").tolist()
+    columns = [sources.tolist(), ids, kept, kinds, flags & KEPT != 0, kept, rows["jaccard"].to_numpy()]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=SCHEMA)
 
 
-def _hex_ids(ids: np.ndarray) -> list[str]:
-    text = ids.astype(">u8").tobytes().hex()
+def _alone(first: np.ndarray, number: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Return columns of rows without a match."""
+    return first, number, np.full(first.size, NO_DOCUMENT), np.zeros(first.size)
+
+
+def _hex_ids(high: np.ndarray, low: np.ndarray) -> list[str]:
+    text = np.stack([high, low], axis=1).astype(">u8").tobytes().hex()
     return [text[i : i + 32] for i in range(0, len(text), 32)]

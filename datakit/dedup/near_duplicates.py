@@ -14,12 +14,15 @@ task's memory is its bands and its lists. A component larger than a task is a ta
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 
 from datakit.dedup.band_join import Part, Spilled
+from datakit.dedup.numbered import Numbered
 from datakit.text.arrays import load, save
 from datakit.text.shingles import batches, jaccard, shingle_sets
 from lineage.writing.working_folder import SCRATCH_FOLDER
@@ -30,19 +33,30 @@ DOCUMENT_BYTES = 300
 MATCHES = np.dtype([("number", np.int64), ("kept", np.int64), ("jaccard", np.float64)])
 """A document that is removed, the kept one that it repeats, and their similarity."""
 
+
+@dataclass(frozen=True)
+class Matches:
+    """Files of `MATCHES`, and how many rows they have together."""
+
+    paths: tuple[Path, ...]
+    rows: int
+
+
 type SetOf = Callable[[int], np.ndarray]
 """Position of a document in the walk -> its distinct shingles, sorted."""
 
 
-def spill_shingles(folder: Path, spilled: Spilled, part: Part, rows: np.ndarray, words: int) -> dict[str, int]:
-    """Write the shingle sets of some rows of a part: `shingles-K.u64` end to end, and `bounds-K.npy` [rows + 1].
+def spill_shingles(folder: Path, spilled: Spilled, part: Part, candidates: Numbered, words: int) -> dict[str, int]:
+    """Write the shingle sets of a part's candidates: `shingles-K.u64` end to end, `spilled-K.npy` (their rows in the
+    part) and `bounds-K.npy` [candidates + 1].
 
     It reads the row groups that hold one of them. Raises: ValueError if the documents are not those that were signed.
     """
     scratch = folder / SCRATCH_FOLDER
-    scratch.mkdir(parents=True, exist_ok=True)
+    rows = candidates.between(part.first, part.first + part.rows)[:, 0] - part.first
+    save(scratch / f"spilled-{part.index:06d}.npy", rows)
     ids = spilled.load("ids", part)
-    sizes: list[np.ndarray] = []
+    sizes: list[np.ndarray] = [np.zeros(0, np.int64)]
     with (scratch / f"shingles-{part.index:06d}.u64").open("wb") as stream, pq.ParquetFile(part.documents) as file:
         first = 0
         for group in range(file.metadata.num_row_groups):
@@ -62,25 +76,32 @@ def spill_shingles(folder: Path, spilled: Spilled, part: Part, rows: np.ndarray,
     return {"documents": int(rows.size), "shingles": int(bounds[-1])}
 
 
-def walk_task(
-    folder: Path,
-    spilled: Spilled,
-    candidates: Path,
-    spans: Path,
-    members: Path,
-    task: int,
-    min_jaccard: float,
-    max_band_documents: int,
-) -> dict[str, int]:
-    """Walk the documents of some whole components and write `matches-T.npy`.
+def cut_tasks(folder: Path, spilled: Spilled, members: Path, index: int, task_bytes: int) -> dict[str, int]:
+    """Write `members-I-T.npy`, the candidates of whole components, about `task_bytes` of them each; a larger component is
+    a task of its own.
 
-    `candidates` int64, sorted: the number of every candidate of the scope. `spans` int64 [candidates, 2]: where its
-    shingles begin in the file of its part, and how many bytes they are.
+    `members` int64 [candidates, 2]: the root of each and its number, by root.
     """
-    numbers = load(members)
+    roots, numbers = load(members).T
+    if not roots.size:
+        return {"tasks": 0}
+    starts = np.flatnonzero(np.concatenate([[True], np.diff(roots) > 0]))
+    before = np.concatenate([[0], np.cumsum(spilled.shingles(numbers)[:, 1] + DOCUMENT_BYTES)])
+    cuts = [0]
+    for start, end in zip(starts.tolist(), [*starts[1:].tolist(), roots.size], strict=True):
+        if before[end] - before[cuts[-1]] > task_bytes and start > cuts[-1]:
+            cuts.append(start)
+    for task, (start, end) in enumerate(pairwise([*cuts, roots.size])):
+        save(folder / SCRATCH_FOLDER / f"members-{index:06d}-{task:06d}.npy", numbers[start:end])
+    return {"tasks": len(cuts)}
+
+
+def walk_task(folder: Path, spilled: Spilled, name: str, min_jaccard: float, max_band_documents: int) -> dict[str, int]:
+    """Walk the documents of `members-NAME.npy`, some whole components, and write `matches-NAME.npy`."""
+    numbers = load(spilled.folder / f"members-{name}.npy")
     ids = spilled.ids(numbers)
     numbers = numbers[np.lexsort((ids[:, 1], ids[:, 0]))]
-    parts, places = spilled.part_of(numbers), load(spans)[np.searchsorted(load(candidates), numbers)]
+    parts, places = spilled.part_of(numbers), spilled.shingles(numbers)
 
     def set_of(document: int) -> np.ndarray:
         start, size = places[document]
@@ -90,7 +111,7 @@ def walk_task(
 
     near, not_listed = near_matches(spilled.bands(numbers), set_of, min_jaccard, max_band_documents)
     matches = np.array([(numbers[i], numbers[k], j) for i, k, j in near], MATCHES)
-    save(folder / SCRATCH_FOLDER / f"matches-{task:06d}.npy", matches)
+    save(folder / SCRATCH_FOLDER / f"matches-{name}.npy", matches)
     return {"matches": len(near), "not_listed": not_listed}
 
 

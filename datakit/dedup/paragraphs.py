@@ -8,7 +8,8 @@ Documents that `datakit.duplicates` removes neither own nor repeat: text that is
 elsewhere. Later filters do not count here: a paragraph whose owner is dropped for its quality is lost to that corpus.
 
 Nothing in memory grows with the scope. Every part writes 40 bytes a paragraph to scratch. A shuffle (`lineage.tables`)
-brings equal digests together, one range at a time, and gives the repeats by document; every part then collects its own.
+brings equal digests together, one range at a time; a second one brings the repeats into the order of their documents, so
+that every part reads its own from one or two files.
 """
 
 import re
@@ -24,6 +25,7 @@ import xxhash
 
 from datakit.dedup.cluster_lookup import ClustersById, sort_clusters
 from datakit.dedup.duplicates import SMALL_SCOPE_ROWS, document_source
+from datakit.dedup.numbered import Numbered, numbered
 from datakit.documents.parts import document_paths, iterate_part, writing_part
 from datakit.documents.schemas import DUPLICATES_FILE, SPANS_FOLDER
 from datakit.text.arrays import load, save
@@ -80,10 +82,8 @@ def find_repeats(out: Writer, config: ParagraphsConfig, normalized: tuple[Artifa
     tasks = [(scratch, group) for group in grouped(parts, size)]
     step = Shuffle("repeats", paragraph_rows, tasks, "high", repeats_of_range, range_count(size))
     engine = out.execution.tables or LocalEngine(SCRATCH_FOLDER, workers)
-    repeats = []
-    for part in engine.shuffle(out, step):
-        repeats.append(scratch / f"repeats-{len(repeats):06d}.npy")
-        save(repeats[-1], np.stack([column.to_numpy() for column in engine.table(part).columns], axis=1))
+    found = engine.shuffle(out, step)
+    repeats = numbered(out, engine, found, ("document", "start", "end"), rows, scratch, "repeats")
     done = out.map_shards(write_spans, {f"spans-{p.index:06d}": (p, repeats) for p in parts}, workers)
     totals = {name: sum(int(str(s[name])) for s in done.values()) for name in ("documents", "spans", "characters")}
     out.extra["paragraphs"] = {"seen": paragraphs, "repeated": totals["spans"], "characters": totals["characters"]}
@@ -155,14 +155,9 @@ def repeats_of_range(rows: pa.Table) -> pa.Table:
     return sorted_by(repeats.select(["document", "start", "end"]), "document", "start")
 
 
-def write_spans(folder: Path, part: DocumentPart, repeats: Sequence[Path]) -> dict[str, int]:
+def write_spans(folder: Path, part: DocumentPart, repeats: Numbered) -> dict[str, int]:
     """Write the spans of one part's documents."""
-    own = []
-    for path in repeats:
-        places = load(path)
-        start, stop = np.searchsorted(places[:, 0], [part.first, part.first + part.rows])
-        own.append(places[start:stop])
-    spans = np.concatenate(own)
+    spans = repeats.between(part.first, part.first + part.rows)
     spans = spans[np.lexsort((spans[:, 1], spans[:, 0]))]
     bounds = np.searchsorted(spans[:, 0], part.first + np.arange(part.rows + 1))
     offsets = pa.array(bounds, pa.int32())

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from lineage.tables import ranges
-from lineage.tables.shuffle import Part, Shards, Shuffle, TableEngine, grouped, range_count
+from lineage.tables.shuffle import Part, Shards, Shuffle, TableEngine, joined, range_count, tasks_of
 
 EDGE_BYTES = 16
 LARGEST_GRAPH = 1 << 26
@@ -29,7 +29,7 @@ def components(
         if total <= (LARGEST_GRAPH if largest is None else largest):
             if len(parts) == 1 and not round_number:
                 return parts
-            return engine.shuffle(out, Shuffle(f"{name}-last", _tables, _tasks(parts), "member", ranges.stars))
+            return engine.shuffle(out, Shuffle(f"{name}-last", joined, tasks_of(parts), "member", ranges.stars))
         before = sorted(part.digest for part in parts)
         parts = _round(out, engine, parts, f"{name}-{round_number}", range_count(2 * total * EDGE_BYTES))
         round_number += 1
@@ -39,19 +39,11 @@ def components(
 
 def _round(out: Shards, engine: TableEngine, parts: Sequence[Part], name: str, count: int) -> tuple[Part, ...]:
     """Return the edges after a round: large stars, then small ones."""
-    large = Shuffle(f"{name}-large", _from_both_ends, _tasks(parts), "number", ranges.large_stars, count, spread=True)
-    tasks = _tasks(engine.shuffle(out, large))
+    large = Shuffle(f"{name}-large", _from_both_ends, tasks_of(parts), "number", ranges.large_stars, count, spread=True)
+    tasks = tasks_of(engine.shuffle(out, large))
     return engine.shuffle(
         out, Shuffle(f"{name}-small", _from_larger_end, tasks, "number", ranges.small_stars, count, spread=True)
     )
-
-
-def _tasks(parts: Sequence[Part]) -> list[tuple[object, ...]]:
-    return [tuple(group) for group in grouped(parts, sum(part.bytes for part in parts))]
-
-
-def _tables(*tables: pa.Table) -> pa.Table:
-    return pa.concat_tables(tables)
 
 
 def _from_both_ends(*tables: pa.Table) -> pa.Table:

@@ -1,7 +1,7 @@
 """Shuffles on this machine: shards that survive a kill, rows in Arrow files below the writer's scratch.
 
 Every task writes one file with a record batch for each range. Every range maps its batch of each file. So a shuffle
-opens tasks times ranges files, at most 921,600, each by its own offset.
+opens tasks times ranges files, each by its own offset. One task with one range writes no rows.
 """
 
 from collections.abc import Sequence
@@ -28,6 +28,8 @@ class LocalEngine:
     def shuffle(self, out: Shards, step: Shuffle) -> tuple[Part, ...]:
         """Return the ranges as files. Raises: IncompleteError naming shards that fail."""
         rows, reduced = (Path(self.scratch, "shuffles", step.name, kind) for kind in ("rows", "ranges"))
+        if len(step.tasks) == step.ranges == 1:
+            return self._in_one(out, step, reduced)
         tasks = [f"{step.name}-rows-{i:06d}" for i in range(len(step.tasks))]
         only = replace(step, tasks=((),))
         shards = {name: (only, rows, name, arguments) for name, arguments in zip(tasks, step.tasks, strict=True)}
@@ -41,6 +43,14 @@ class LocalEngine:
         self.moved.append(Moved(step.name, shuffled, sum(part.bytes for part in parts)))
         return parts
 
+    def _in_one(self, out: Shards, step: Shuffle, reduced: Path) -> tuple[Part, ...]:
+        """Run a small shuffle as one shard: its rows need no file."""
+        name, only = f"{step.name}-whole", replace(step, tasks=((),))
+        shards = {name: (only, reduced, name, step.tasks[0])}
+        done = dict(out.map_shards(read_and_reduce, shards, self.workers)[name])
+        self.moved.append(Moved(step.name, int(done.pop("shuffled")), int(done["bytes"])))
+        return (Part(**done, held=out.folder / reduced / f"{name}.arrow"),)
+
     def table(self, part: Part) -> pa.Table:
         """Map the file of one part."""
         return pa.Table.from_batches([_batch(part.held, 0)])
@@ -48,14 +58,27 @@ class LocalEngine:
 
 def write_rows(folder: Path, step: Shuffle, rows: Path, name: str, arguments: Sequence[object]) -> dict[str, object]:
     """One shard: write the rows of a task, a record batch for each range."""
-    given = [pa.Table.from_batches([_batch(a.held, 0)]) if isinstance(a, Part) else a for a in arguments]
-    return {"bytes": saved(folder / rows / f"{name}.arrow", split(step, given))}
+    return {"bytes": saved(folder / rows / f"{name}.arrow", split(step, _given(arguments)))}
+
+
+def read_and_reduce(folder: Path, step: Shuffle, reduced: Path, name: str, arguments: Sequence[object]) -> dict[str, object]:
+    """One shard: read the only task and reduce the only range."""
+    (rows,) = split(step, _given(arguments))
+    return {"shuffled": rows.nbytes, **_saved(folder / reduced / f"{name}.arrow", step.reduce(rows))}
 
 
 def reduce_range(folder: Path, step: Shuffle, reduced: Path, name: str, paths: Sequence[Path], index: int) -> dict[str, object]:
     """One shard: reduce the rows that all tasks have in a range."""
     table = step.reduce(pa.Table.from_batches([_batch(path, index) for path in paths]))
-    size = saved(folder / reduced / f"{name}.arrow", [table])
+    return _saved(folder / reduced / f"{name}.arrow", table)
+
+
+def _given(arguments: Sequence[object]) -> list[object]:
+    return [pa.Table.from_batches([_batch(a.held, 0)]) if isinstance(a, Part) else a for a in arguments]
+
+
+def _saved(path: Path, table: pa.Table) -> dict[str, object]:
+    size = saved(path, [table])
     return {"rows": table.num_rows, "bytes": size, "digest": table_digest(table)}
 
 

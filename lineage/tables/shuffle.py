@@ -3,8 +3,8 @@
 Sorting, grouping, distinct rows and joins are functions of one range (`lineage.tables.ranges`), so an engine implements
 only `TableEngine.shuffle`. The functions take and return plain Arrow tables and do not know which engine calls them.
 The rows of a range arrive in the order of the tasks. So the result is a function of the inputs: it depends on neither
-the engine, nor the number of workers, nor which of them died. Ranges are equal shares of 64-bit keys; keys that are not
-hashes are hashed first (`spread`).
+the engine, nor the number of workers, nor which of them died. Ranges are equal shares of 64-bit keys. Keys that are not
+hashes are hashed first (`spread`), or are shared out as numbers below a bound (`below`), so that ranges are in order.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,11 +18,14 @@ import pyarrow as pa
 import xxhash
 
 RANGE_BYTES = 16 << 20
-MAX_RANGES = 1024
-"""Beyond 16 GiB ranges grow instead of their number: tasks times ranges is the number of opened files."""
+FEW = 128
+"""Beyond 2 GiB ranges and tasks grow instead of their number: tasks times ranges is the number of opened files."""
 
-MAX_TASKS = 900
-"""So one shuffle opens at most 921,600 files."""
+LARGEST_BYTES = 5 << 29
+"""Beyond 320 GiB there are more again: the task of a range takes about six times its bytes, here 15 GiB."""
+
+MOST = 1 << 16
+"""Numbers of ranges are held in 16 bits."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +58,15 @@ class Shuffle:
     spread: bool = False
     """Whether keys are numbers, not hashes; then ranges are shares of their hashes."""
 
+    below: int | None = None
+    """A number above all keys; then range `i` has the `i`-th run of numbers."""
+
     def __post_init__(self) -> None:
-        if not 1 <= self.ranges <= MAX_RANGES:
-            raise ValueError(f"shuffle {self.name} has {self.ranges} ranges; allowed: 1 to {MAX_RANGES}")
-        if not 1 <= len(self.tasks) <= MAX_TASKS:
+        if not 1 <= self.ranges <= MOST:
+            raise ValueError(f"shuffle {self.name} has {self.ranges} ranges; allowed: 1 to {MOST}")
+        if not 1 <= len(self.tasks) <= MOST:
             raise ValueError(
-                f"shuffle {self.name} has {len(self.tasks)} tasks; allowed: 1 to {MAX_TASKS}; group what they read"
+                f"shuffle {self.name} has {len(self.tasks)} tasks; allowed: 1 to {MOST}; group what they read (`grouped`)"
             )
 
 
@@ -103,24 +109,39 @@ class TableEngine(Protocol):
         ...
 
 
-def range_count(total_bytes: int, range_bytes: int | None = None) -> int:
-    """Return how many ranges keep each one near `RANGE_BYTES`; at most `MAX_RANGES`.
+def range_count(total_bytes: int) -> int:
+    """Return how many ranges keep each one near `RANGE_BYTES`; `FEW` if that is enough, more only for `LARGEST_BYTES`.
 
-    >>> range_count(10), range_count(33 << 20), range_count(1 << 50)
-    (1, 3, 1024)
+    >>> range_count(10), range_count(33 << 20), range_count(100 << 30), range_count(1 << 40)
+    (1, 3, 128, 410)
     """
-    return min(MAX_RANGES, max(1, -(-total_bytes // (range_bytes or RANGE_BYTES))))
+    return max(1, min(FEW, -(-total_bytes // RANGE_BYTES)), min(MOST, -(-total_bytes // LARGEST_BYTES)))
+
+
+def task_count(items: int, total_bytes: int) -> int:
+    """Return how many tasks read so many items, which give so many bytes together (`grouped`)."""
+    return min(items, range_count(total_bytes))
+
+
+def tasks_of(parts: Sequence[Part]) -> list[tuple[object, ...]]:
+    """Return tasks that read the parts of an earlier shuffle."""
+    return [tuple(group) for group in grouped(parts, sum(part.bytes for part in parts))]
+
+
+def joined(*tables: pa.Table) -> pa.Table:
+    """Return the rows of parts as one table: what a task reads that changes nothing."""
+    return pa.concat_tables(tables)
 
 
 def grouped[T](items: Sequence[T], total_bytes: int) -> list[Sequence[T]]:
     """Cut items, which give so many bytes together, into runs of neighbours: one task for each `RANGE_BYTES`.
 
-    A task costs milliseconds, so small inputs share one. There are at most `MAX_TASKS`.
+    A task costs milliseconds, so small inputs share one.
 
     >>> grouped([1, 2, 3, 4, 5], 20 << 20), grouped([1, 2], 1)
     ([[1, 2], [3, 4, 5]], [[1, 2]])
     """
-    count = min(len(items), MAX_TASKS, range_count(total_bytes))
+    count = task_count(len(items), total_bytes)
     return [items[len(items) * i // count : len(items) * (i + 1) // count] for i in range(count)]
 
 
@@ -129,15 +150,17 @@ def split(step: Shuffle, arguments: Sequence[object]) -> list[pa.Table]:
     rows = step.read(*arguments)
     if step.ranges == 1:
         return [rows]
-    index = range_of(rows[step.key].to_numpy().view(np.uint64), step.ranges, spread=step.spread)
+    index = range_of(rows[step.key].to_numpy().view(np.uint64), step.ranges, spread=step.spread, below=step.below)
     order = np.argsort(index, kind="stable")
     bounds = np.searchsorted(index[order], np.arange(step.ranges + 1))
     ordered = rows.take(pa.array(order))
     return [ordered.slice(start, stop - start) for start, stop in pairwise(bounds.tolist())]
 
 
-def range_of(keys: np.ndarray, ranges: int, *, spread: bool) -> np.ndarray:
+def range_of(keys: np.ndarray, ranges: int, *, spread: bool, below: int | None = None) -> np.ndarray:
     """Return uint16 [keys]: the range of each key."""
+    if below is not None:
+        return (keys * np.uint64(ranges) // np.uint64(below)).astype(np.uint16)
     if spread:
         keys = (keys ^ (keys >> np.uint64(31))) * np.uint64(0x9E3779B97F4A7C15)
     return (((keys >> np.uint64(32)) * np.uint64(ranges)) >> np.uint64(32)).astype(np.uint16)

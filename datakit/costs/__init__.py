@@ -1,0 +1,1 @@
+"""What the data engine costs at sizes that nobody here can run: measured rates, planned joins, planned requests."""

@@ -1,0 +1,136 @@
+"""The shuffles of deduplication at any size: bytes, tasks, ranges and opened files, by the counts of the stages.
+
+Tasks and ranges come from `lineage.tables.shuffle`, which the stages ask, too. So the plan of a scope that was run names
+the files that were opened (`tests/datakit/test_cost_joins.py`).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from datakit.dedup.band_join import ID_BYTES, PAIR_BYTES
+from datakit.dedup.duplicates_table import COPY_BYTES, ROW_BYTES
+from datakit.dedup.near_duplicates import MATCHES
+from datakit.dedup.paragraphs import PARAGRAPH_BYTES
+from lineage.tables.components import EDGE_BYTES, LARGEST_GRAPH
+from lineage.tables.shuffle import Moved, range_count, task_count
+
+NUMBER_BYTES, REPEAT_BYTES, SAID_BYTES, TEXT_BYTES = 8, 24, 32, 32
+"""Rows of `candidates-by-number`, `repeats-by-number`, `removal_rows` and `rows_of_texts`."""
+ROUNDS = 8
+"""Rounds of the components of a graph above `LARGEST_GRAPH`: 6 to 8 were counted (docs/design/distributed_engine.md)."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What a deduplication of several sources meets. All but `bands` grow with the text."""
+
+    documents: int
+    parts: int
+    bands: int
+    pairs: int
+    """Bands of documents that are no exact copy."""
+
+    copies: int
+    links: int
+    """Edges that the ranges of bands give back."""
+
+    stars: int
+    """Edges of the components: candidates without the first of each component."""
+
+    candidates: int
+    walks: int
+    matches: int
+    rows: int
+    """Documents of clusters."""
+
+    paragraphs: int
+    repeats: int
+
+    @staticmethod
+    def of(documents: int, parts: int, bands: int, walks: int, moved: Mapping[str, Moved]) -> "Scope":
+        """Return the counts of a run, from the bytes of its shuffles by name."""
+        said = moved["texts"].shuffled // SAID_BYTES
+        copies = moved["copies"].written // COPY_BYTES
+        return Scope(
+            documents=documents,
+            parts=parts,
+            bands=bands,
+            pairs=moved["links"].shuffled // PAIR_BYTES,
+            copies=copies,
+            links=moved["links"].written // EDGE_BYTES,
+            stars=moved["members"].shuffled // EDGE_BYTES,
+            candidates=moved["members"].written // EDGE_BYTES,
+            walks=walks,
+            matches=(said - copies) // 2,
+            rows=moved["texts"].written // TEXT_BYTES,
+            paragraphs=moved["repeats"].shuffled // PARAGRAPH_BYTES,
+            repeats=moved["repeats"].written // REPEAT_BYTES,
+        )
+
+    def times(self, factor: float) -> "Scope":
+        """Return the counts of so many times the text, if its documents and copies are of the same kind."""
+        counts = {name: round(count * factor) for name, count in vars(self).items()}
+        return Scope(**(counts | {"bands": self.bands, "parts": max(1, counts["parts"])}))
+
+
+@dataclass(frozen=True)
+class Join:
+    """One shuffle, or several equal ones."""
+
+    name: str
+    shuffled: int
+    """Bytes that its tasks hand to its ranges."""
+
+    tasks: int
+    ranges: int
+    times: int = 1
+
+    @property
+    def opens(self) -> int:
+        """Files that its ranges open. One task with one range writes no rows."""
+        return 0 if self.tasks == self.ranges == 1 else self.times * self.tasks * self.ranges
+
+
+def joins(scope: Scope) -> Iterator[Join]:
+    """Yield the shuffles of `datakit.duplicates` and `datakit.paragraphs` in their order."""
+    by_id = scope.documents * ID_BYTES
+    copies = Join("copies", by_id, task_count(scope.parts, by_id), range_count(by_id))
+    numbered = _by_number("copies", scope.copies * COPY_BYTES, copies.ranges, scope)
+    by_band = scope.documents * scope.bands * PAIR_BYTES
+    links = Join("links", scope.pairs * PAIR_BYTES, task_count(scope.parts, by_band), range_count(by_band))
+    yield from (copies, numbered, links)
+    size = scope.stars * EDGE_BYTES
+    graph = list(_components(scope.links, links.ranges))
+    yield from graph
+    of_stars = graph[-1].ranges if graph else links.ranges
+    members = Join("members", size, task_count(of_stars, size), range_count(2 * size))
+    yield members
+    if scope.candidates:
+        numbers = _by_number("candidates", scope.candidates * EDGE_BYTES, members.ranges, scope)
+        yield replace(numbers, shuffled=scope.candidates * NUMBER_BYTES)
+    found = scope.copies * COPY_BYTES + scope.matches * MATCHES.itemsize
+    said = (scope.copies + 2 * scope.matches) * SAID_BYTES
+    texts = Join("texts", said, task_count(numbered.ranges + scope.walks, found), range_count(found))
+    of_texts = scope.rows * TEXT_BYTES
+    keyed = scope.rows * ROW_BYTES
+    yield from (texts, Join("clusters", keyed, task_count(texts.ranges, of_texts), range_count(keyed)))
+    by_digest = scope.paragraphs * PARAGRAPH_BYTES
+    repeats = Join("repeats", by_digest, task_count(scope.parts, by_digest), range_count(by_digest))
+    yield from (repeats, _by_number("repeats", scope.repeats * REPEAT_BYTES, repeats.ranges, scope))
+
+
+def _by_number(name: str, size: int, parts: int, scope: Scope) -> Join:
+    """`datakit.dedup.numbered`."""
+    return Join(f"{name}-by-number", size, task_count(parts, size), min(scope.documents, range_count(size)))
+
+
+def _components(edges: int, parts: int) -> Iterator[Join]:
+    """`lineage.tables.components`. A round moves each edge from both ends, then from one; the largest are taken for all."""
+    size = edges * EDGE_BYTES
+    if edges <= LARGEST_GRAPH:
+        if parts > 1:
+            yield Join("components-last", size, task_count(parts, size), 1)
+        return
+    count = range_count(2 * size)
+    yield Join("components-large", ROUNDS * 2 * size, task_count(max(parts, count), size), count, ROUNDS)
+    yield Join("components-small", ROUNDS * size, task_count(count, size), count, ROUNDS)

@@ -1,0 +1,66 @@
+"""Rows of a scope in the order of document numbers, as files of neighbouring numbers.
+
+What a part of the documents needs lies in one or two of them. The process that runs a stage holds one file's rows at a
+time: a range (`lineage.tables.shuffle.range_count`).
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from datakit.text.arrays import load, save
+from lineage.tables.ranges import sorted_by
+from lineage.tables.shuffle import Part, Shards, Shuffle, TableEngine, range_count, tasks_of
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """Flat files; file `i` of `count` has the rows of the `i`-th run of the numbers below `below`, in ascending order."""
+
+    paths: tuple[Path, ...]
+    below: int
+    rows: int
+
+    def between(self, start: int, stop: int) -> np.ndarray:
+        """Return int64 [rows, columns] of the numbers `start <= n < stop`, which is the first column."""
+        first, last = (number * len(self.paths) // self.below for number in (start, max(start, stop - 1)))
+        found = []
+        for path in self.paths[first : last + 1]:
+            rows = load(path)
+            # Not np.searchsorted, which copies the column: this touches a few pages of a mapped file.
+            low, high = (bisect_left(range(len(rows)), number, key=lambda row: rows[row, 0]) for number in (start, stop))
+            found.append(rows[low:high])
+        return np.concatenate(found)
+
+
+def numbered(
+    out: Shards, engine: TableEngine, parts: Sequence[Part], columns: Sequence[str], below: int, folder: Path, name: str
+) -> Numbered:
+    """Bring the rows of some parts into the order of the first of these int64 columns, a document number below `below`.
+
+    Rows of one number keep their order. Files are `<name>-*.npy`.
+    """
+    tasks = [(tuple(columns), *task) for task in tasks_of(parts)]
+    count = min(below, range_count(sum(part.bytes for part in parts)))
+    found = engine.shuffle(out, Shuffle(f"{name}-by-number", _chosen, tasks, columns[0], _in_order, count, below=below))
+    return Numbered(kept(engine, found, folder, name), below, sum(part.rows for part in found))
+
+
+def kept(engine: TableEngine, parts: Sequence[Part], folder: Path, name: str) -> tuple[Path, ...]:
+    """Write each part as a flat file, int64 [rows, columns], for shards that run elsewhere than the engine's tasks."""
+    paths = tuple(folder / f"{name}-{index:06d}.npy" for index in range(len(parts)))
+    for path, part in zip(paths, parts, strict=True):
+        save(path, np.stack([column.to_numpy() for column in engine.table(part).columns], axis=1))
+    return paths
+
+
+def _chosen(columns: Sequence[str], *tables: pa.Table) -> pa.Table:
+    return pa.concat_tables(tables).select(list(columns))
+
+
+def _in_order(rows: pa.Table) -> pa.Table:
+    return sorted_by(rows, rows.column_names[0])

@@ -1,0 +1,99 @@
+"""Planned joins: the files that a plan names are those that a run opens, at a small size; the bar at 5e9 documents."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pytest
+from inputs import Texts, documents, edited, made, minhash, random_texts
+
+from datakit.costs.joins import Scope, joins
+from datakit.dedup.duplicates import DUPLICATES, DuplicatesConfig, find_duplicates
+from datakit.dedup.minhash import MinHashConfig
+from datakit.dedup.paragraphs import PARAGRAPHS, ParagraphsConfig, find_repeats
+from datakit.documents.parts import document_paths
+from lineage.artifact.store import Store
+from lineage.build.plan import Node, spec_of
+from lineage.shards.execution import Execution
+from lineage.tables.local import LocalEngine
+from lineage.tables.shuffle import LARGEST_BYTES
+from lineage.writing.working_folder import SCRATCH_FOLDER
+from lineage.writing.write import writing
+
+BANDS = 96
+SIGNED = MinHashConfig(bands=BANDS, rows=1)
+
+
+@dataclass
+class Opened:
+    """Counts the files of rows that are mapped, by shuffle."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def __call__(self, path, *arguments):
+        parts = str(path).split("/")
+        if parts[-2] == "rows":
+            self.counts[parts[-3]] += 1
+        return OPEN(path, *arguments)
+
+
+OPEN = pa.memory_map
+
+
+def sources(number):
+    originals = random_texts(number, 80, seed=5)
+    texts = [edited(text, seed=1, edits=1) for text in originals[::2]]
+    (shared,) = random_texts(1, 30, seed=6)
+    originals += [f"{text}\n\n{shared}" for text in random_texts(8, 200, seed=7)]
+    return Texts("a", tuple(originals), part_bytes=9_000), Texts("b", (*texts, *originals[::3]), part_bytes=9_000)
+
+
+@pytest.mark.parametrize(("number", "range_bytes"), [(60, 800), (120, 3_000), (120, 16 << 20)])
+def test_the_planned_files_are_the_opened_ones(tmp_path, monkeypatch, number, range_bytes):
+    given = sources(number)
+    normalized = [made(tmp_path, documents(source)) for source in given]
+    signed = [made(tmp_path, minhash(source, SIGNED)) for source in given]
+    monkeypatch.setattr("lineage.tables.shuffle.RANGE_BYTES", range_bytes)
+    opened, engine, store = Opened(), LocalEngine(SCRATCH_FOLDER, 1), Store(str(tmp_path))
+    monkeypatch.setattr(pa, "memory_map", opened)
+    inputs = {"normalized": tuple(map(documents, given)), "minhash": tuple(minhash(source, SIGNED) for source in given)}
+    node = Node(("duplicates", "scope"), None, DUPLICATES, DuplicatesConfig(), inputs)
+    execution = Execution(1, tables=engine)
+    with writing(store, spec_of(store, node), execution=execution) as found:
+        find_duplicates(found, DuplicatesConfig(), tuple(normalized), tuple(signed))
+    repeats = Node(("p",), None, PARAGRAPHS, ParagraphsConfig(), {"normalized": inputs["normalized"], "duplicates": node})
+    with writing(store, spec_of(store, repeats), execution=execution) as out:
+        find_repeats(out, ParagraphsConfig(), tuple(normalized), found.artifact)
+    moved = {each.name: each for each in engine.moved}
+    rows = sum(artifact.manifest.statistics["rows_out"] for artifact in normalized)
+    parts = sum(len(document_paths(artifact)) for artifact in normalized)
+    walks = sum(name.startswith("walk-") for name in found.shard_names)
+    scope = Scope.of(rows, parts, BANDS, walks, moved)
+    planned = list(joins(scope))
+    assert {join.name: join.opens for join in planned if join.opens} == opened.counts
+    assert {join.name: join.shuffled for join in planned} == {name: each.shuffled for name, each in moved.items()}
+    assert scope.times(1) == scope and scope.copies and scope.matches and scope.repeats
+    assert (range_bytes == 16 << 20) == (not opened.counts)
+
+
+def test_the_joins_of_5e9_documents_open_fewer_than_a_million_files():
+    """10 TB in documents of 2 kB, of which 30 % are candidates and 10 % copies; a candidate has edges in six ranges."""
+    scope = Scope(
+        documents=5_000_000_000,
+        parts=40_000,
+        bands=14,
+        pairs=63_000_000_000,
+        copies=500_000_000,
+        links=9_000_000_000,
+        stars=1_000_000_000,
+        candidates=1_500_000_000,
+        walks=130_000,
+        matches=700_000_000,
+        rows=1_800_000_000,
+        paragraphs=25_000_000_000,
+        repeats=2_500_000_000,
+    )
+    planned = list(joins(scope))
+    assert sum(join.opens for join in planned) < 1_000_000
+    assert max(join.shuffled / join.times / join.ranges for join in planned) <= LARGEST_BYTES
+    assert max(join.shuffled / join.times / join.tasks for join in planned) <= LARGEST_BYTES
