@@ -17,7 +17,7 @@ from lineage.artifact.store import Artifact
 from lineage.build.plan import Built
 from lineage.graph.check_tables import manifest_digest
 from lineage.jobs.job import LaunchRecord
-from marin_assets import contamination_views, eval_views, reward_views, science_views, swarm_views, synthetic_views
+from marin_assets import contamination_views, eval_views, fit_views, reward_views, science_views, swarm_views, synthetic_views
 from marin_assets.event_log import INPUTS, MANIFEST_TAG, VERSION_TAG
 from marin_assets.pages import page_link
 from marin_assets.pictures import drops_png
@@ -234,6 +234,8 @@ _NEEDS: Mapping[str, frozenset[str]] = {
     "science.swarm_proposal": frozenset({"weights", "proposal"}),
     "science.swarm_confirmation": frozenset({"confirmation"}),
     "science.round": frozenset({"round"}),
+    "science.critical_batch": frozenset({"batch"}),
+    "science.repetition": frozenset({"repetition"}),
     "science.forecast": frozenset({"forecast"}),
     "science.verdict": frozenset({"verdict"}),
     "science.promotion": frozenset({"promotion"}),
@@ -272,6 +274,8 @@ _RECORDED: Mapping[str, _Show] = {
     "science.swarm_proposal": swarm_views.proposal,
     "science.swarm_confirmation": swarm_views.confirmation,
     "science.round": science_views.proposed_round,
+    "science.critical_batch": fit_views.critical_batch,
+    "science.repetition": fit_views.repetition,
     "science.forecast": science_views.forecast,
     "science.verdict": science_views.verdict,
     "science.promotion": science_views.promotion,
@@ -298,6 +302,8 @@ _DRAWN: Mapping[str, _Show] = {
     "evals.audit": contamination_views.audit_tables,
     "science.fit": science_views.law_picture,
     "science.round": science_views.round_page,
+    "science.critical_batch": fit_views.critical_batch_page,
+    "science.repetition": fit_views.repetition_page,
     "science.promotion": science_views.promotion_page,
     "science.correlations": science_views.correlations_page,
     "science.seed_variance": science_views.seed_page,

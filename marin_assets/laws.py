@@ -16,7 +16,7 @@ from marin_assets.references import after_inputs
 from recipes.forecasts import forecast, forecast_of, outcome, verdict
 from recipes.records.run import Run
 from recipes.records.sweep import Sweep
-from recipes.sweeps import fit, result, seed_variance, table, table_now
+from recipes.sweeps import critical_batch, fit, repetition, result, seed_variance, table, table_now
 from resources.lab import Lab
 from science.forecasts.board import BOARD, KEY, build_board
 
@@ -26,7 +26,7 @@ AGREE = WarningCheck("forms_agree", "at larger budgets the forms agree within th
 
 
 def law_templates(sweep: Sweep) -> Iterator[AssetTemplate]:
-    """Yield the table of a sweep, and its law and seed variance if it declares them."""
+    """Yield the table of a sweep, and what is fitted to it if the sweep declares that."""
     every = {result(sweep.trials[0]).key: dg.AllPartitionMapping()}
     rows = single(
         table(sweep), lambda lab: table_now(lab.store, sweep), SWEEPS,
@@ -42,6 +42,18 @@ def law_templates(sweep: Sweep) -> Iterator[AssetTemplate]:
             "json",
         )  # fmt: skip
         yield replace(law, invariants=(FILES, CONVERGED), advisories=(AGREE,))
+    if sweep.critical_batch is not None:
+        batch = single(
+            critical_batch(sweep), lambda lab: critical_batch(sweep, table_now(lab.store, sweep)), SWEEPS,
+            f"The batch at which runs of `{sweep.name}` need twice the tokens, by count of tokens, with intervals.", "json",
+        )  # fmt: skip
+        yield replace(batch, invariants=(FILES,))
+    if sweep.repetition is not None:
+        repeated = single(
+            repetition(sweep), lambda lab: repetition(sweep, table_now(lab.store, sweep)), SWEEPS,
+            f"How many new tokens the repeated ones of `{sweep.name}` are worth, with an interval.", "json",
+        )  # fmt: skip
+        yield replace(repeated, invariants=(FILES,))
     if sweep.crossed_seeds:
         node = seed_variance(sweep)
         described = f"How much the loss of one run of `{sweep.name}` varies by seed, in two terms."

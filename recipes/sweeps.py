@@ -1,4 +1,4 @@
-"""Nodes of a sweep: trial and result of each of its runs, their table, the law that is fitted to it, its seed variance."""
+"""Nodes of a sweep: trial and result of each of its runs, their table, and what is fitted to it."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,8 +12,10 @@ from recipes.policies import EVAL_SEED
 from recipes.records.run import HELDOUT_TASK, Run
 from recipes.records.sweep import Sweep
 from recipes.runs import checkpoint
+from science.batch_stage import CRITICAL_BATCH
 from science.forecasts.fit_stage import FIT
 from science.forecasts.table import TABLE, Expected, TableConfig
+from science.repetition_stage import REPETITION
 from science.seed_stage import SEED_VARIANCE, SeedVarianceConfig
 
 SHOWN_MISSING = 40
@@ -80,6 +82,22 @@ def fit(sweep: Sweep, of: Node | None = None) -> Node:
     if sweep.law is None:
         raise ValueError(f"sweep {sweep.name} declares no law; give it a FitConfig")
     return Node(("sweeps", sweep.name, "fit"), None, FIT, sweep.law, {"table": of or table(sweep)})
+
+
+def critical_batch(sweep: Sweep, of: Node | None = None) -> Node:
+    """The critical batch at each count of tokens. Raises: ValueError for a sweep that declares none."""
+    if sweep.critical_batch is None:
+        raise ValueError(f"sweep {sweep.name} declares no critical batch; give it a CriticalBatchConfig")
+    inputs = {"table": of or table(sweep)}
+    return Node(("sweeps", sweep.name, "critical_batch"), None, CRITICAL_BATCH, sweep.critical_batch, inputs)
+
+
+def repetition(sweep: Sweep, of: Node | None = None) -> Node:
+    """How much repeated tokens are worth. Raises: ValueError for a sweep that declares no such fit."""
+    if sweep.repetition is None:
+        raise ValueError(f"sweep {sweep.name} declares no law of repetition; give it a RepetitionConfig")
+    inputs = {"table": of or table(sweep)}
+    return Node(("sweeps", sweep.name, "repetition"), None, REPETITION, sweep.repetition, inputs)
 
 
 def crossed(run: Run, seeds: Sequence[int], orders: Sequence[int]) -> tuple[Run, ...]:

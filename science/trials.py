@@ -72,7 +72,7 @@ def done(trials: Iterable[Trial]) -> list[Trial]:
 def table_faults(trials: Sequence[Trial]) -> list[Fault]:
     """What makes trials incomparable or too few, without looking at their losses."""
     kept = done(trials)
-    faults = [*_mixed(kept)]
+    faults = [*mixed(kept)]
     for trial in kept:
         if abs(trial.flops / trial.budget - 1) > FLOP_TOLERANCE:
             off = 100 * (trial.flops / trial.budget - 1)
@@ -96,7 +96,8 @@ def table_faults(trials: Sequence[Trial]) -> list[Fault]:
     return faults
 
 
-def _mixed(trials: Sequence[Trial]) -> Iterable[Fault]:
+def mixed(trials: Sequence[Trial]) -> Iterable[Fault]:
+    """Trials of several tokenizers or policies."""
     for field, name in (("vocabulary", "mixed_vocabularies"), ("policy", "mixed_policies")):
         values = sorted({getattr(trial, field) for trial in trials})
         if len(values) > 1:

@@ -5,7 +5,9 @@ from dataclasses import dataclass, field, replace
 
 from recipes.records.placement import SwarmTrialOf, TrialOf, TrialPlace
 from recipes.records.run import HELDOUT_TASK, AtStep, Run
+from science.batch_stage import CriticalBatchConfig
 from science.fit_sweep import FitConfig
+from science.repetition_stage import RepetitionConfig
 from trainer.spec.target import size_of
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -40,6 +42,12 @@ class Sweep:
     crossed_seeds: bool = False
     """The trials cross seeds of initialization with seeds of data order (`recipes.sweeps.crossed`); then there is the asset
     `sweeps/<name>/seed_variance`."""
+
+    critical_batch: CriticalBatchConfig | None = None
+    """The trials are batches x rates over equal tokens; then there is the asset `sweeps/<name>/critical_batch`."""
+
+    repetition: RepetitionConfig | None = None
+    """Some trials repeat their data and others do not; then there is the asset `sweeps/<name>/repetition`."""
 
     place: SwarmTrialOf | None = None
     """Where trials of a swarm are placed; None: below `sweeps/<name>`."""

@@ -7,6 +7,7 @@ rate (McCandlish et al. 2018, arXiv 1812.06162).
 from recipes.records.sweep import Sweep
 from recipes.studies.small_models import SEQ_LEN, small_model, small_rate, small_run
 from recipes.study import Study
+from science.batch_stage import CriticalBatchConfig
 
 WIDTH, TOKENS = 48, 500_000
 BATCHES, MULTIPLIERS = (2, 4, 8, 16, 32, 64), (0.5, 1.0, 2.0)
@@ -32,4 +33,5 @@ def critical_batch() -> Sweep:
             for batch in BATCHES
             for multiplier in MULTIPLIERS
         ),
+        critical_batch=CriticalBatchConfig(),
     )

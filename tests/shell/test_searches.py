@@ -26,7 +26,7 @@ from recipes.studies.isoflop import isoflop
 from recipes.studies.small_models import LAYERS, at_budget
 from recipes.sweeps import RESULT_CONFIG, result, results, table, trial
 from resources.lab import LabResource
-from science.forecasts.table import Expected, read_table
+from science.forecasts.table import Expected, TableConfig, read_table
 from science.search.proposers import NextBudget, SpaceSearch
 from science.search.round_stage import proposed_in
 from science.search.space import Dimension
@@ -181,6 +181,7 @@ def test_a_trial_of_a_round_has_its_proposal_as_an_input_and_other_trials_have_n
     assert (proposed.key, proposed.partition) == (("sweeps", "more", "trial"), "r1|t0")
     assert set(proposed.inputs) - set(declared.inputs) == {"proposal"} and proposed.stage is declared.stage
     made = of.table(1, {1: (of.example,)})
+    assert isinstance(made.config, TableConfig)
     assert [each.name for each in made.config.trials] == ["a", "b", "c", "wild", "r1-t0"]
 
 
@@ -212,6 +213,7 @@ def test_the_next_isoflop_budget_is_proposed_from_the_declared_sweep() -> None:
     assert kept.searches == (of,)
     assert ("sweeps", "isoflop_next", "fit") in table_of, "the first sweep declares a law"
     made = of.table(1, {1: (of.example,)})
+    assert isinstance(made.config, TableConfig)
     assert made.config.trials[-1] == Expected("r1-t0", 1e12) and len(made.config.trials) == len(isoflop().trials) + 1
 
 

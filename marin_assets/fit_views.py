@@ -1,0 +1,48 @@
+"""What the UI shows of fits over batches and over repeated data."""
+
+import dagster as dg
+
+from lineage.artifact.store import Artifact
+from marin_assets.pages import page_link
+from marin_assets.values import inline, records_table
+
+
+def critical_batch(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """Return the critical batch by count of tokens, and the exponent of its growth if there are enough."""
+    facts = artifact.manifest.extra["batch"]
+    rows = [
+        {"tokens": row["tokens"], "batch": row["batch"], "low": _end(row["low"]), "high": _end(row["high"])}
+        | {"spread": row["spread"]}
+        for row in facts["horizons"]
+    ]
+    law = facts["law"]
+    shown = {"critical_batches": records_table(rows, ("tokens", "batch", "low", "high", "spread"))}
+    return shown if law is None else shown | {"grows_as_tokens_to_the": dg.MetadataValue.float(law["exponent"])}
+
+
+def critical_batch_page(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """Return losses by batch, and the page."""
+    return {"loss_by_batch": inline(artifact.file("batch.png").read_bytes()), "page": page_link(artifact, "batch.md")}
+
+
+def repetition(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """Return R* with its interval, the test of the law, and what epochs are worth."""
+    facts = artifact.manifest.extra["repetition"]
+    worth = [{"epochs": int(epochs), "new_epochs": value} for epochs, value in facts["worth"].items()]
+    return {
+        "constant": dg.MetadataValue.float(facts["constant"]),
+        "low": dg.MetadataValue.text(_end(facts["low"])),
+        "high": dg.MetadataValue.text(_end(facts["high"])),
+        "p_of_the_law": dg.MetadataValue.float(facts["p"]),
+        "worth": records_table(worth, ("epochs", "new_epochs")),
+    }
+
+
+def repetition_page(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """Return losses by epochs, and the page."""
+    picture = inline(artifact.file("repetition.png").read_bytes())
+    return {"loss_by_epochs": picture, "page": page_link(artifact, "repetition.md")}
+
+
+def _end(end: float | None) -> str:
+    return "open" if end is None else f"{end:.4g}"
