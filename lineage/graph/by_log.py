@@ -16,15 +16,24 @@ import polars as pl
 from lineage.artifact.store import Store
 from lineage.commit_log.entries import DamagedLogError
 from lineage.commit_log.news import Cursor, News, read_entries_alone, read_news
-from lineage.graph.edges import SEEN_SCHEMA, LineageTables, lineage_tables, merged, read_manifests, read_tables, save_if_allowed
+from lineage.graph.edges import (
+    SEEN_SCHEMA,
+    LineageTables,
+    Saved,
+    lineage_tables,
+    merged,
+    read_manifests,
+    read_saved,
+    save_if_allowed,
+)
 from lineage.graph.scan import open_log
 
 log = logging.getLogger(__name__)
 
 LOOK_AGAIN_NS = 86_400 * 10**9
 """After this long the whole root is listed again."""
-FEW = 64
-"""Fewer new manifests are read again by the next query: saving writes the whole tables."""
+FEW = 16
+"""Fewer new manifests are read again by the next query: that costs no more than another file to read for all later ones."""
 SMALL = 4_096
 """Tables with fewer artifacts are saved after any news."""
 
@@ -36,15 +45,15 @@ def present_tables(store: Store) -> LineageTables:
     """
     if store.storage.is_local:
         return lineage_tables(store)
-    kept = read_tables(store)
-    cursor = None if kept is None else _cursor(kept.seen)
-    if kept is None or cursor is None or not 0 <= time.time_ns() - cursor.looked_ns < LOOK_AGAIN_NS:
+    saved = read_saved(store)
+    cursor = None if saved is None else _cursor(saved.tables.seen)
+    if saved is None or cursor is None or not 0 <= time.time_ns() - cursor.looked_ns < LOOK_AGAIN_NS:
         return _by_listing(store)
     try:
         news = read_news(store.storage, cursor.files)
     except FileNotFoundError:  # another process merges segments
         return _by_listing(store)
-    return _updated(store, kept, cursor, news)
+    return _updated(store, saved, cursor, news)
 
 
 def _by_listing(store: Store) -> LineageTables:
@@ -63,7 +72,8 @@ def _by_listing(store: Store) -> LineageTables:
     return tables
 
 
-def _updated(store: Store, kept: LineageTables, cursor: Cursor, news: News) -> LineageTables:
+def _updated(store: Store, saved: Saved, cursor: Cursor, news: News) -> LineageTables:
+    kept = saved.tables
     asked = news.asked(set(kept.artifacts["address"]), cursor.waiting)
     if not asked and news.files == cursor.files:
         return kept
@@ -73,7 +83,7 @@ def _updated(store: Store, kept: LineageTables, cursor: Cursor, news: News) -> L
     ahead = news.after(cursor, before, _rows(made.artifacts))
     tables = replace(merged(kept, made, asked), seen=_seen(ahead))
     if len(asked) >= FEW or tables.artifacts.height < SMALL:
-        save_if_allowed(store, tables)
+        save_if_allowed(store, tables, saved, made, asked)
     return tables
 
 

@@ -11,7 +11,7 @@ import errno
 import io
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,6 +24,7 @@ import polars as pl
 from lineage.artifact.manifest import MANIFEST_NAME, Manifest, from_json
 from lineage.artifact.store import Artifact, Store
 from lineage.graph.table_file import packed, unpacked
+from lineage.graph.table_parts import Part, add_part, applied, read_parts
 from lineage.progress import track
 
 log = logging.getLogger(__name__)
@@ -31,6 +32,8 @@ log = logging.getLogger(__name__)
 FOLDER = ".lineage"
 """Below the store's root; a key part cannot start with a dot, so no artifact lies there."""
 TABLES_FILE = f"{FOLDER}/tables.jsonl.gz"
+CHANGES = f"{FOLDER}/tables"
+"""Folder of what changed since that file was written (`lineage.graph.table_parts`)."""
 CHUNK = 4_096
 """Number of manifests that one process reads at a time; fewer are read in this process."""
 
@@ -85,7 +88,8 @@ def lineage_tables(store: Store, *, save: bool = True) -> LineageTables:
     Without permission to write to the root, the tables are returned and a warning is logged.
     Raises: ValueError naming a manifest that was edited (see `lineage.artifact.manifest.from_json`).
     """
-    kept = read_tables(store)
+    saved = read_saved(store)
+    kept = None if saved is None else saved.tables
     stamps = store.storage.stamps(MANIFEST_NAME)
     known = {} if kept is None else dict(kept.artifacts.select("address", "stamp").iter_rows())
     current = {address.removesuffix(f"/{MANIFEST_NAME}"): stamp for address, stamp in stamps.items()}
@@ -94,34 +98,57 @@ def lineage_tables(store: Store, *, save: bool = True) -> LineageTables:
     if kept is not None and not fresh and not gone:
         return kept
     made = read_manifests(store, {address: current[address] for address in fresh})
-    tables = made if kept is None else merged(kept, made, gone | set(fresh))
+    replaced = gone | set(fresh)
+    tables = made if kept is None else merged(kept, made, replaced)
     if fresh or gone:
         log.info("lineage tables of %s: read %d manifests, %d are gone", store.root, made.artifacts.height, len(gone))
     if save and (stamps or kept is not None):  # nothing is written to an empty root
-        save_if_allowed(store, tables)
+        save_if_allowed(store, tables, saved, made, replaced)
     return tables
 
 
-def read_tables(store: Store) -> LineageTables | None:
-    """Return the saved tables, or None if there are none or if their file is damaged, which a warning says."""
+@dataclass(frozen=True)
+class Saved:
+    """The tables that were saved: the rows of their file, and the changes since, which `tables` has too."""
+
+    tables: LineageTables
+    rows: int
+    parts: Sequence[Part]
+
+
+def read_saved(store: Store) -> Saved | None:
+    """Return what was saved, or None if there is nothing or if a file of it is damaged, which a warning says."""
     data = store.storage.read_bytes(TABLES_FILE)
     if data is None:
         return None
     try:
-        return LineageTables(**unpacked(data, SCHEMAS, store.storage.uri(TABLES_FILE)))
+        frames = unpacked(data, SCHEMAS, store.storage.uri(TABLES_FILE))
+        parts = read_parts(store.storage, CHANGES, SCHEMAS)
     except ValueError as error:
         log.warning("%s; the tables are made again from the manifests", error)
         return None
+    rows = frames["artifacts"].height
+    for part in parts:
+        frames = applied(frames, part)
+    return Saved(replace(_sorted(frames["artifacts"], frames["edges"]), seen=frames["seen"]), rows, parts)
+
+
+def read_tables(store: Store) -> LineageTables | None:
+    """Return the saved tables, or None if there are none or if a file of them is damaged, which a warning says."""
+    saved = read_saved(store)
+    return None if saved is None else saved.tables
 
 
 def save_tables(store: Store, tables: LineageTables) -> None:
-    """Write the file of both tables."""
+    """Write the tables whole, and delete the changes, which they have."""
     store.storage.replace(TABLES_FILE, packed({name: getattr(tables, name) for name in SCHEMAS}))
+    for name in store.storage.records(CHANGES):
+        store.storage.delete(f"{CHANGES}/{name}")
 
 
 def rebuild_tables(store: Store) -> LineageTables:
     """Make the tables again from manifests, without the saved ones."""
-    store.storage.delete(TABLES_FILE)
+    store.storage.delete(TABLES_FILE)  # without it the changes are not read, and the next save deletes them
     return lineage_tables(store)
 
 
@@ -219,9 +246,22 @@ def _sorted(artifacts: pl.DataFrame, edges: pl.DataFrame) -> LineageTables:
     return LineageTables(artifacts.sort("address"), edges.sort("child", "input"))
 
 
-def save_if_allowed(store: Store, tables: LineageTables) -> None:
-    """Save the tables; where this process may not write, a warning says so."""
+def save_if_allowed(
+    store: Store,
+    tables: LineageTables,
+    saved: Saved | None = None,
+    made: LineageTables | None = None,
+    replaced: Collection[str] = (),
+) -> None:
+    """Save tables: whole, or beside what is `saved` only the rows that were `made` for the `replaced` addresses.
+
+    If this process may not write, a warning says so.
+    """
     try:
+        if saved is not None and made is not None:
+            news = {"artifacts": made.artifacts, "edges": made.edges, "seen": tables.seen}
+            if add_part(store.storage, CHANGES, saved.parts, news, replaced, saved.rows):
+                return
         save_tables(store, tables)
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):

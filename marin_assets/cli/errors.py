@@ -3,10 +3,12 @@
 import sys
 from collections.abc import Iterator
 
+from lineage.project import PREFIX
+
 USER_MISTAKES = (ValueError, OSError, LookupError, RuntimeError, ImportError)
 """Errors that the engines raise for a mistake or a refusal. For any other, the line says that it is a defect of marin."""
 
-MAKE_SETUP = "the environment lacks it; run `make setup`"
+MAKE_SETUP = f"the environment lacks it; run `{'pip install -r requirements.txt' if PREFIX else 'make setup'}`"
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from lineage.project import CODE, PREFIX
 
 DISTRIBUTION = "marin-lab"
+SCRIPT = "marin"
 
 LAB = '''"""The lab: its text, its runs and its daily ferry. What you change gets new artifacts, what was made stays."""
 
@@ -73,15 +74,22 @@ WORKSPACE = """load_from:
       location_name: lab
 """
 
+COMMAND = """#!/bin/sh
+# The lab's command, as its messages write it: that of the lab's own environment, else the one on PATH.
+own="$(dirname "$0")/.venv/bin/marin"
+if [ -x "$own" ]; then exec "$own" "$@"; fi
+exec marin "$@"
+"""
+
 README = """# A lab
 
 `lab.py` declares its text, its runs and its daily ferry; everything else is the wheel in `requirements.txt`.
 
     python3.12 -m venv .venv && .venv/bin/pip install -r requirements.txt
-    .venv/bin/marin ferry    # text to a trained, evaluated and audited model, and a report
-    .venv/bin/marin ui       # the graph, runs and checks on http://127.0.0.1:3000
+    ./marin ferry    # text to a trained, evaluated and audited model, and a report
+    ./marin ui       # the graph, runs and checks on http://127.0.0.1:3000
 
-`.venv/bin/marin -h` lists what else there is. Artifacts are below `.marin/`; `MARIN_ROOT` chooses another folder or a bucket.
+`./marin -h` lists what else there is. Artifacts are below `.marin/`; `MARIN_ROOT` chooses another folder or a bucket.
 """
 
 CONTINUOUS = """name: lab
@@ -109,6 +117,7 @@ def lab_files() -> dict[str, str]:
         ".github/workflows/lab.yaml": CONTINUOUS,
         ".gitignore": "/.marin/\n/.venv/\n__pycache__/\n",
         "README.md": README,
+        SCRIPT: COMMAND,
     }
 
 
@@ -122,4 +131,5 @@ def write_lab(folder: Path) -> list[Path]:
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+    (folder / SCRIPT).chmod(0o755)
     return list(files)

@@ -20,7 +20,9 @@ from lineage.artifact.store import Store
 from lineage.graph.check_tables import check_lineage
 from lineage.graph.edges import (
     ARTIFACTS_SCHEMA,
+    CHANGES,
     EDGES_SCHEMA,
+    SCHEMAS,
     TABLES_FILE,
     LineageTables,
     lineage_tables,
@@ -28,6 +30,7 @@ from lineage.graph.edges import (
     rebuild_tables,
     save_tables,
 )
+from lineage.graph.table_parts import read_parts
 from lineage.graph.walk import LineageGraph
 from lineage.storage.local import LocalFiles
 from lineage.writing.write import writing
@@ -139,6 +142,79 @@ def test_any_changed_byte_of_the_file_is_named_and_the_tables_are_made_again(tmp
         assert read_tables(store) is None, f"cut after {end} bytes"
     assert_frame_equal(lineage_tables(store).artifacts, whole.artifacts)
     assert_frame_equal(lineage_tables(store).edges, whole.edges)
+
+
+def parts_of(root: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted((root / CHANGES).glob("[!.]*"))}
+
+
+def test_news_is_saved_beside_the_tables_and_they_are_written_whole_once_they_have_doubled(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    write_dag(store, [[] for _ in range(32)])
+    lineage_tables(store)
+    path, written, wholes = tmp_path / TABLES_FILE, 0, 0
+    for number in range(32):
+        before, parts = path.read_bytes(), parts_of(tmp_path)
+        write(store, 32 + number, [])
+        assert rows(lineage_tables(store)) == slow_tables(store)
+        after = parts_of(tmp_path)
+        assert len(after) <= 5, "sizes double"
+        if path.read_bytes() != before:
+            wholes, written = wholes + 1, written + 32 + number
+            assert not after
+        else:
+            sizes = {f"{part.number:08d}.jsonl.gz": part.size for part in read_parts(store.storage, CHANGES, SCHEMAS)}
+            written += sum(size for name, size in sizes.items() if parts.get(name) != after[name])
+    assert wholes <= 3 and written < 32 * 7, "rows that were written; whole tables each time are 32 x 48"
+
+
+def test_a_kill_before_the_changes_are_deleted_leaves_the_tables_right(tmp_path: Path) -> None:
+    """The old changes are applied to newer tables: one of them brings a row back that was deleted since."""
+    store = Store(str(tmp_path))
+    made = write_dag(store, [[] for _ in range(16)])
+    lineage_tables(store)
+    late = write(store, 16, made[:2])
+    lineage_tables(store)
+    left = parts_of(tmp_path)
+    assert left
+    store.delete(late)
+    store.delete(made[0])
+    save_tables(store, lineage_tables(store))
+    assert parts_of(tmp_path) == {}
+    (tmp_path / CHANGES).mkdir(exist_ok=True)
+    for name, data in left.items():
+        (tmp_path / CHANGES / name).write_bytes(data)
+    assert rows(lineage_tables(store)) == slow_tables(store)
+
+
+def test_a_change_that_another_writer_overwrote_is_news_again(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    write_dag(store, [[] for _ in range(16)])
+    lineage_tables(store)
+    write(store, 16, [])
+    lineage_tables(store)
+    (one,) = parts_of(tmp_path).items()
+    write(store, 17, [])
+    lineage_tables(store)
+    (tmp_path / CHANGES / one[0]).write_bytes(one[1])
+    for name in parts_of(tmp_path).keys() - {one[0]}:
+        (tmp_path / CHANGES / name).unlink()
+    assert rows(lineage_tables(store)) == slow_tables(store)
+
+
+@pytest.mark.parametrize("data", [b"", b"x", gzip.compress(b'{"table": "other", "columns": {}}\n', mtime=0)])
+def test_a_forged_file_of_changes_is_named_and_the_tables_are_made_again(
+    tmp_path: Path, data: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = Store(str(tmp_path))
+    write_dag(store, [[] for _ in range(8)])
+    lineage_tables(store)
+    write(store, 8, [])
+    lineage_tables(store)
+    (name,) = parts_of(tmp_path)
+    (tmp_path / CHANGES / name).write_bytes(data)
+    assert rows(lineage_tables(store)) == slow_tables(store)
+    assert name in caplog.text and parts_of(tmp_path) == {}
 
 
 def zipped(data: bytes) -> bytes:

@@ -72,10 +72,14 @@ def marin(environment: Path, tmp_path: Path) -> Marin:
 
 
 def test_a_second_lab_ferries_and_audits_against_the_first_labs_suite(
-    published: Artifact, marin: Marin, tmp_path: Path
+    published: Artifact, environment: Path, marin: Marin, tmp_path: Path
 ) -> None:
     made = marin("init", "--lab", ".")
     assert made.returncode == 0, made.stderr
+    listed = subprocess.run(
+        ["./marin", "list"], cwd=tmp_path, capture_output=True, text=True, env={"PATH": f"{environment}:/usr/bin:/bin"}
+    )
+    assert listed.returncode == 1 and "`./marin ferry` makes" in listed.stderr, "what a message names is there"
     _take(published, marin, tmp_path)
     ferry = marin("ferry", "--json")
     assert ferry.returncode == 0, ferry.stderr[-4000:]
