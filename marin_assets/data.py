@@ -85,10 +85,13 @@ def corpus_assets(of: Corpus) -> Iterator[AssetTemplate]:
 def token_assets(of: Tokens) -> Iterator[AssetTemplate]:
     """Yield the corpus, the tokenizer if it is trained here, and the caches."""
     yield from corpus_assets(of.corpus)
-    if not isinstance(of.tokenizer, PublishedModel):
+    base = of.base_tokenizer
+    if base is not of.tokenizer:
         yield of_all(data.tokenizer(of))
-        if of.tokenizer.corpus is not None:
-            yield from corpus_assets(of.tokenizer.corpus)
+    if not isinstance(base, PublishedModel):
+        yield of_all(data.tokenizer(replace(of, tokenizer=base)))
+        if base.corpus is not None:
+            yield from corpus_assets(base.corpus)
     yield of_sources(partial(data.token_cache, of), of.sources)
     if data.trajectories(of):
         yield replace(of_sources(partial(data.trajectory_cache, of), of.sources), description=TRAJECTORIES)

@@ -62,6 +62,7 @@ _VIEWS: Mapping[str, View] = MappingProxyType(
         "datakit.removals": View("corpora", frozenset({"parquet", "polars"})),
         "datakit.score_cutoff": View("corpora", frozenset({"json"})),
         "datakit.tokenizer": View("tokens", frozenset({"json", "huggingface"})),
+        "datakit.extended_tokenizer": View("tokens", frozenset({"json", "huggingface"})),
         "datakit.token_cache": View("tokens", frozenset({"binary"})),
         "trainer.pair_scores": View("tokens", frozenset({"jax", "parquet"})),
         "lineage.mixture": View("tokens", frozenset({"json"})),

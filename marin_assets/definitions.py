@@ -125,7 +125,7 @@ def tabled(declared: Declarations) -> tuple[AssetTable, Declarations]:
 
 def _of_run(run: Run) -> tuple[Iterator[AssetTemplate], list]:
     """Return all assets of a run, and the nodes whose ancestors must be among them."""
-    models = {model.name: model for model in (run.start, run.tokens.tokenizer) if isinstance(model, PublishedModel)}
+    models = {model.name: model for model in (run.start, run.tokens.base_tokenizer) if isinstance(model, PublishedModel)}
     templates = (*run_templates(run), *forecast_templates(run))
     of_models = (asset for model in models.values() for asset in model_assets(model, run))
     assets = chain(mix_assets(run), evaluation_assets(run), of_models, templates)
@@ -172,7 +172,7 @@ def _of_swarm(swarm: Swarm) -> tuple[Iterator[AssetTemplate], list]:
 def _add_cards(table: AssetTable, runs: Sequence[Run]) -> None:
     """Add cards of every corpus that is trained on. A card shows one token cache: that of a trained tokenizer, if any."""
     by_corpus = {}
-    for run in sorted(runs, key=lambda run: isinstance(run.tokens.tokenizer, PublishedModel)):
+    for run in sorted(runs, key=lambda run: isinstance(run.tokens.base_tokenizer, PublishedModel)):
         by_corpus.setdefault(run.corpus.name, run.tokens)
     for tokens in by_corpus.values():
         table.add(card_assets(tokens), [data.card(tokens, source) for source in tokens.sources])

@@ -26,6 +26,7 @@ from datakit.quality.verdicts import QUALITY, quality_config
 from datakit.sources.raw import RAW
 from datakit.sources.source import SyntheticFiles
 from datakit.tokens.cache import TOKEN_CACHE, TokenCacheConfig
+from datakit.tokens.extended_tokenizer import EXTENDED_TOKENIZER, ExtendedTokenizerConfig
 from datakit.tokens.formats import Chat, Preferences
 from datakit.tokens.tokenizer import TOKENIZER, TokenizerConfig
 from evals.items.suites import SUITE
@@ -37,7 +38,7 @@ from recipes.contamination import DeclaredPolicy, published_policies
 from recipes.models import PublishedModel, model_tokenizer
 from recipes.records.data import DEFAULT_PRESET, Corpus, Decontamination, Scope
 from recipes.records.placement import CANONICAL, Place, Placement
-from recipes.records.tokens import Mix, Tokens
+from recipes.records.tokens import ExtendedTokenizer, Mix, Tokens
 from recipes.sources import source_config
 from recipes.suites import Suite
 
@@ -233,7 +234,11 @@ def corpora(of: Corpus, at: Placement = CANONICAL) -> tuple[Node, ...]:
 
 @cache
 def tokenizer(of: Tokens, at: Placement = CANONICAL) -> Node:
-    """Byte-level BPE trained on the corpus, or the tokenizer of a published model."""
+    """Byte-level BPE trained on the corpus, or the tokenizer of a published model; with added tokens if there are any."""
+    if isinstance(of.tokenizer, ExtendedTokenizer):
+        added = ExtendedTokenizerConfig(of.tokenizer.special_tokens)
+        base = tokenizer(replace(of, tokenizer=of.tokenizer.base), at)
+        return Node(*at.of_all("tokenizer", of.tokenizer.name), EXTENDED_TOKENIZER, added, {"tokenizer": base})
     if isinstance(of.tokenizer, PublishedModel):
         return model_tokenizer(of.tokenizer)
     config = TokenizerConfig(vocab_size=of.tokenizer.vocab_size, special_tokens=of.tokenizer.special_tokens)

@@ -25,6 +25,7 @@ from datakit.quality.verdicts import QUALITY
 from datakit.sources.raw import RAW
 from datakit.sources.roster import ROSTER
 from datakit.tokens.cache import TOKEN_CACHE
+from datakit.tokens.extended_tokenizer import EXTENDED_TOKENIZER
 from datakit.tokens.tokenizer import TOKENIZER
 from datakit.tokens.tokenizer_files import TOKENIZER_FILES
 from evals.audit.build import AUDIT
@@ -90,6 +91,7 @@ def stages() -> Mapping[str, Stage]:
         CORPUS,
         REMOVALS,
         TOKENIZER,
+        EXTENDED_TOKENIZER,
         TOKEN_CACHE,
         MIXTURE,
         CHECKPOINT,

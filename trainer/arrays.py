@@ -14,6 +14,7 @@ from jaxtyping import PyTree
 from safetensors.numpy import save_file
 
 from trainer.array_files import SHAPES, ArrayFiles, Index
+from trainer.new_rows import MoreRows
 from trainer.upcycling import MlpsAsExperts
 
 
@@ -63,7 +64,7 @@ def _piece(name: str, index: Index) -> str:
 
 def filled(
     like: PyTree,
-    files: ArrayFiles | MlpsAsExperts,
+    files: ArrayFiles | MlpsAsExperts | MoreRows,
     kept: Callable[[str], bool] = lambda name: False,
     unread: Set[str] = frozenset(),
 ) -> PyTree:

@@ -23,11 +23,12 @@ from lineage.artifact.store import Artifact
 from lineage.config import from_jsonable, to_jsonable
 from lineage.order.history import batches_read, is_imported
 from lineage.writing.writer import Writer
-from trainer.array_files import Files, open_arrays
+from trainer.array_files import ArrayFiles, Files, open_arrays
 from trainer.arrays import HostArrays, copied_to_host, filled, shapes_of, words_of
 from trainer.guard_history import history_of, restore_guards, ring_names
 from trainer.model.lora import Adapted
 from trainer.model.parts import parameters_of, parted
+from trainer.new_rows import MoreRows, check_more_rows
 from trainer.router_table import FILE as ROUTER_FILE
 from trainer.spec.config import RunSpec, WarmStart
 from trainer.spec.models import ModelConfig, read_config
@@ -203,9 +204,13 @@ def warm_start(start: Artifact, fresh: TrainState, spec: RunSpec) -> TrainState:
     def is_new(name: str) -> bool:
         return bool(words_of(name) & new)
 
-    arrays = open_arrays(start, "model", source)
+    kept = open_arrays(start, "model", source)
+    arrays: ArrayFiles | MlpsAsExperts | MoreRows = kept
     if upcycles and isinstance(spec.model, MoeConfig):
-        arrays = MlpsAsExperts(arrays, spec.model.num_experts)
+        arrays = MlpsAsExperts(kept, spec.model.num_experts)
+    if config.new_rows == "mean":
+        check_more_rows(there, spec.model, start.name)
+        arrays = MoreRows(kept, there.vocab_size, spec.model.vocab_size)
     model = filled(fresh.model, arrays, is_new)
     optimizer, skip = fresh.optimizer, fresh.skip
     if config.optimizer == "carried":

@@ -31,13 +31,34 @@ class TrainedTokenizer:
 
 
 @dataclass(frozen=True)
+class ExtendedTokenizer:
+    """A tokenizer with more special tokens, for a run that starts from a model of the old one and sets `start.new_rows`."""
+
+    name: str
+    base: TrainedTokenizer | PublishedModel
+    special_tokens: tuple[str, ...]
+    """The new ones, in the order of their ids, which follow the old."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.base, TrainedTokenizer) and self.base.corpus is None:
+            raise ValueError(
+                f"tokenizer {self.name}: its base {self.base.name} names no corpus, so other text would train it again; give "
+                "the base the corpus that it was trained on"
+            )
+
+    @property
+    def vocab_size(self) -> int:
+        return self.base.vocab_size + len(self.special_tokens)
+
+
+@dataclass(frozen=True)
 class Tokens:
     """The token caches of a corpus, one for each source."""
 
     name: str
     corpus: Corpus
-    tokenizer: TrainedTokenizer | PublishedModel
-    """Trained on the corpus, or the tokenizer of a published model."""
+    tokenizer: TrainedTokenizer | PublishedModel | ExtendedTokenizer
+    """Trained on the corpus, or the tokenizer of a published model, or one of these with more special tokens."""
 
     format: TokenFormat = PLAIN
     """How documents become tokens."""
@@ -59,12 +80,21 @@ class Tokens:
         """Rows of a model's embedding over these tokens. It is stated only here."""
         return self.tokenizer.vocab_size
 
+    @property
+    def base_tokenizer(self) -> TrainedTokenizer | PublishedModel:
+        """The tokenizer without added tokens."""
+        return self.tokenizer.base if isinstance(self.tokenizer, ExtendedTokenizer) else self.tokenizer
+
     def narrowed(self, by: Narrowing) -> "Tokens":
         """Return the tokens of the narrowed corpus; a trained tokenizer is trained on that corpus."""
-        tokenizer = self.tokenizer
-        if isinstance(tokenizer, TrainedTokenizer):
-            corpus = None if tokenizer.corpus is None else tokenizer.corpus.narrowed(by)
-            tokenizer = replace(tokenizer, name=by.name(tokenizer.name), corpus=corpus)
+        tokenizer, base = self.tokenizer, self.base_tokenizer
+        if isinstance(base, TrainedTokenizer):
+            corpus = None if base.corpus is None else base.corpus.narrowed(by)
+            base = replace(base, name=by.name(base.name), corpus=corpus)
+        if isinstance(tokenizer, ExtendedTokenizer):
+            tokenizer = replace(tokenizer, name=by.name(tokenizer.name), base=base)
+        else:
+            tokenizer = base
         return replace(self, name=by.name(self.name), corpus=self.corpus.narrowed(by), tokenizer=tokenizer)
 
 

@@ -59,8 +59,15 @@ class WarmStart:
     experts: Literal["same", "from_mlp"] = field(default="same", metadata={"added_later": True})
     """`from_mlp`: the run has experts and the checkpoint is dense; every expert starts as its layer's MLP
     (`trainer.upcycling`). Give `router` among the new parameters."""
+    new_rows: Literal["none", "mean"] = field(default="none", metadata={"added_later": True})
+    """`mean`: the run's vocabulary is larger than the checkpoint's, whose tokenizer it extends. Rows of embedding and head for
+    the new tokens begin as the mean of the old rows (`trainer.new_rows`)."""
 
     def __post_init__(self) -> None:
+        require(self.new_rows in ("none", "mean"), "run.start.new_rows", self.new_rows, "none or mean")
+        kept = (self.optimizer, self.average, self.experts)
+        begins = self.new_rows == "none" or kept == ("fresh", "fresh", "same")
+        require(begins, "run.start.optimizer, average and experts", kept, "fresh, fresh and same with new_rows")
         require(self.experts in ("same", "from_mlp"), "run.start.experts", self.experts, "same or from_mlp")
         fresh = self.optimizer == "fresh" and self.average == "fresh"
         require(fresh or self.experts == "same", "run.start.optimizer and average", (self.optimizer, self.average), "fresh")
