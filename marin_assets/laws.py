@@ -71,9 +71,12 @@ def forecast_templates(run: Run) -> Iterator[AssetTemplate]:
         (outcome(of, run), f"Held-out scores of the last checkpoint of `{run.name}`, by the policy of the trials."),
         (verdict(of, run), f"Whether `{run.name}` came out as forecast: hit, low, high, or void with the reason."),
     )
+    collected = {node.key: dg.AllPartitionMapping() for node in (*of.scores, outcome(of, run)) if of.score is not None}
     for node, description in rows:
+        if of.score is not None and node is outcome(of, run):
+            continue  # the run's own evaluation, which is an asset already
         made = single(node, lambda lab, node=node: node, FORECASTS, description, "json")
-        yield replace(made, invariants=(FILES,))
+        yield replace(made, invariants=(FILES,), mappings=collected)
 
 
 def verdicts_asset(runs: tuple[Run, ...]) -> dg.AssetsDefinition:

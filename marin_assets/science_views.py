@@ -120,7 +120,16 @@ def forecast(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     facts = artifact.manifest.extra["forecast"]
     rows = [{"level": level, "low": low, "high": high} for level, (low, high) in facts["intervals"].items()]
     metric = facts["metric"]
-    return {
+    steps = {}
+    if "steps" in facts:
+        loss, curve = facts["steps"]["loss"], facts["steps"]["curve"]
+        low, high = curve["losses"]
+        of_score = f"{len(curve['checkpoints'])} checkpoints with losses of {low:.4g} to {high:.4g}"
+        steps = {
+            "first_step": dg.MetadataValue.text(f"{loss['task']} {loss['name']}: {loss['point']:.5g} {loss['unit']}"),
+            "second_step": dg.MetadataValue.text(f"{of_score}, scatter {curve['spread']:.3g} {metric['unit']}"),
+        }
+    return steps | {
         "point": dg.MetadataValue.float(facts["point"]),
         "intervals": records_table(rows, ("level", "low", "high")),
         "metric": dg.MetadataValue.text(f"{metric['task']} {metric['name']}, {metric['unit']}"),

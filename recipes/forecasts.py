@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cache
 
-from evals.items.stage import TRIAL_RESULT
+from evals.items.stage import TRIAL_RESULT, TaskSpec
 from lineage.build.plan import Node
 from lineage.config import to_jsonable
 from lineage.storage.digests import identity_digest
@@ -11,9 +11,10 @@ from recipes.data import corpora, tokenizer
 from recipes.records.placement import CANONICAL
 from recipes.records.run import Run
 from recipes.records.sweep import Sweep
-from recipes.runs import checkpoint, mixture
+from recipes.runs import checkpoint, eval_tasks, mixture, task_result
 from recipes.sweeps import RESULT_CONFIG, fit, table
 from science.forecasts.freeze import FORECAST, ForecastConfig
+from science.forecasts.two_steps import ScoreStep
 from science.forecasts.verdict import VERDICT, VerdictConfig
 
 
@@ -26,6 +27,12 @@ class Forecast:
     siblings: tuple[str, ...] = ()
     """Names of other forecasts of the same run, which are judged beside it."""
 
+    score: ScoreStep | None = None
+    """A task score that is forecast in two steps: the law says the loss, and `points` say the score of a loss."""
+
+    points: tuple[tuple[Run, int], ...] = ()
+    """(run, saved step) of checkpoints with a loss and a score by one evaluation policy, for the second step."""
+
     beyond: str = ""
     """Why the run is forecast although it is far above the fitted budgets or repeats data that the trials do not."""
 
@@ -37,9 +44,36 @@ class Forecast:
                 f"forecast {self.name}: sweep {self.sweep.name} may lack {self.sweep.max_missing} trials, so its table could "
                 "change; set max_missing to 0"
             )
+        if (self.score is None) != (not self.points):
+            raise ValueError(
+                f"forecast {self.name}: score is {self.score}, {len(self.points)} checkpoints are given; a score needs both"
+            )
+        for run, _ in self.points:
+            self._tasks(run)
 
     def node(self, run: Run) -> Node:
         return forecast(self, run)
+
+    @property
+    def judged_by(self) -> tuple[str, str]:
+        """Task and metric of the result that judges it."""
+        loss = self.sweep.loss
+        return (loss.task, loss.metric) if self.score is None else (self.score.task, self.score.metric)
+
+    @property
+    def scores(self) -> tuple[Node, ...]:
+        """Results of the checkpoints of the second step: the loss and the score."""
+        return tuple(task_result(run, step, task) for run, step in self.points for task in self._tasks(run))
+
+    def _tasks(self, run: Run) -> tuple[TaskSpec, ...]:
+        """The tasks of a run's policy with the loss and the score. Raises: ValueError if it lacks one."""
+        assert self.score is not None
+        names = {name.split("/")[0] for name in (self.sweep.loss.task, self.score.task)}
+        found = tuple(task for task in eval_tasks(run) if task.name in names)
+        if missing := sorted(names - {task.name for task in found}):
+            known = ", ".join(task.name for task in eval_tasks(run))
+            raise ValueError(f"forecast {self.name}: the policy of {run.name} has no task {', '.join(missing)}; it has {known}")
+        return found
 
 
 @cache
@@ -48,14 +82,19 @@ def forecast(of: Forecast, run: Run) -> Node:
     law, loss = of.sweep.law, of.sweep.loss
     assert law is not None  # the record refuses it
     policy = identity_digest(to_jsonable(RESULT_CONFIG))
-    config = ForecastConfig(run.spec, loss.task, loss.metric, loss.unit, policy, of.siblings, of.beyond, law)
-    inputs = {"table": table(of.sweep), "fit": fit(of.sweep), "mixture": mixture(run)}
+    config = ForecastConfig(run.spec, loss.task, loss.metric, loss.unit, policy, of.siblings, of.beyond, law, of.score)
+    inputs: dict[str, Node | tuple[Node, ...]] = {"table": table(of.sweep), "fit": fit(of.sweep), "mixture": mixture(run)}
+    if of.score is not None:
+        inputs["scores"] = of.scores
     return Node(("forecasts", of.name), None, FORECAST, config, inputs)
 
 
 @cache
 def outcome(of: Forecast, run: Run) -> Node:
-    """Held-out scores of the run's last checkpoint, made as those of the trials are."""
+    """Held-out scores of the run's last checkpoint, made as those of the trials are; or its evaluation on the score's task."""
+    if of.score is not None:
+        name = of.score.task.split("/")[0]
+        return next(task_result(run, run.spec.num_steps, task) for task in eval_tasks(run) if task.name == name)
     at = run.place.data
     inputs = {
         "trial": checkpoint(run, run.spec.num_steps),
@@ -68,7 +107,7 @@ def outcome(of: Forecast, run: Run) -> Node:
 @cache
 def verdict(of: Forecast, run: Run) -> Node:
     """Hit, low, high or void."""
-    config = VerdictConfig(of.sweep.loss.task, of.sweep.loss.metric)
+    config = VerdictConfig(*of.judged_by)
     return Node(
         ("forecasts", of.name, "verdict"), None, VERDICT, config, {"forecast": of.node(run), "result": outcome(of, run)}
     )

@@ -96,6 +96,19 @@ def forecast_all(fitted: SweepFit, runs: Sequence[tuple[float, float]]) -> list[
     return [_forecast(fitted, *run, [checked[index] for checked in by_form]) for index, run in enumerate(runs)]
 
 
+def draws(fitted: SweepFit, forecasted: Forecasted, run: tuple[float, float], count: int, seed: int) -> np.ndarray:
+    """Losses of a run (parameters, tokens) drawn from the mixture that its forecast's intervals are quantiles of."""
+    random = np.random.default_rng(seed)
+    shape = [forecasted.weights[form_fit.form.name] for form_fit in fitted.fits]
+    chosen = random.choice(len(fitted.fits), count, p=np.array(shape) / np.sum(shape))
+    stretches = [forecasted.coverage[form_fit.form.name].stretch for form_fit in fitted.fits]
+    each = [predict(form_fit, *run, stretch) for form_fit, stretch in zip(fitted.fits, stretches, strict=True)]
+    centres, scales, freedoms = (
+        np.array([float(getattr(one, name)[0]) for one in each])[chosen] for name in ("centre", "scale", "freedom")
+    )
+    return centres + scales * random.standard_t(freedoms)
+
+
 def best_run(fitted: SweepFit, budget: float) -> tuple[float, float]:
     """(parameters, tokens) of the optimum at a budget, on the power laws through the minima of the fitted budgets."""
     budgets = np.log([valley.budget for valley in fitted.minima])

@@ -66,9 +66,9 @@ def _key(run: Run, name: str) -> dg.AssetKey:
 
 
 def _judged(run: Run) -> list[dg.AssetKey]:
-    """What judges the forecast of a run; nothing for a run without one."""
+    """What judges the forecast of a run; nothing for a run without one, or whose evaluations must come first."""
     of = forecast_of(run)
-    return [] if of is None else [dg.AssetKey(list(node(of, run).key)) for node in (outcome, verdict)]
+    return [] if of is None or of.score is not None else [dg.AssetKey(list(node(of, run).key)) for node in (outcome, verdict)]
 
 
 def _mark(run: Run, artifact: Artifact) -> str:
@@ -115,7 +115,7 @@ def _requests(lab: Lab, run: Run, step: str, artifact: Artifact) -> Iterator[dg.
             tags=tags,
         )
     of = forecast_of(run)
-    if number == saved[-1] and of is not None and not exists(lab.store, verdict(of, run)):
+    if number == saved[-1] and of is not None and _judged(run) and not exists(lab.store, verdict(of, run)):
         yield dg.RunRequest(run_key=f"{mark}:verdict", asset_selection=_judged(run), tags=tags)
 
 

@@ -6,15 +6,16 @@ That nobody trained the same spec elsewhere cannot be proved, and the file says 
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from lineage.artifact.store import Artifact, Store
 from lineage.config import from_jsonable, to_jsonable
 from lineage.stage import Stage
 from lineage.writing.writer import Writer
-from science.fit_sweep import FitConfig, fit_sweep, forecast
+from science.fit_sweep import FitConfig, Forecasted, SweepFit, draws, fit_sweep, forecast
 from science.forecasts.table import data_of, read_table
+from science.forecasts.two_steps import DRAWS, ScoreStep, fit_curve, forecast_score, scored_points
 from trainer.spec.config import RunSpec
 from trainer.spec.stage import CHECKPOINT, CheckpointConfig
 from trainer.spec.target import FORECAST_FILE, recipe_digest, run_digest, size_of
@@ -41,20 +42,29 @@ class ForecastConfig:
     """Why a target is forecast all the same that is above `max_ratio` times the largest budget, or repeats data that no
     trial repeats."""
     method: FitConfig = field(default_factory=FitConfig)
+    score: ScoreStep | None = field(default=None, metadata={"added_later": True})
+    """A second step: the forecast is of this score, which follows the loss that task and metric name."""
 
 
 class RefusedForecastError(ValueError):
     """A forecast that would not be one."""
 
 
-def make_forecast(out: Writer, config: ForecastConfig, table: Artifact, fit: Artifact, mixture: Artifact) -> None:
-    """Write `forecast.json`. Raises: RefusedForecastError, RefusedSweepError."""
+def make_forecast(
+    out: Writer, config: ForecastConfig, table: Artifact, fit: Artifact, mixture: Artifact, scores: tuple[Artifact, ...] = ()
+) -> None:
+    """Write `forecast.json`. `scores` are the results of the second step, if there is one.
+
+    Raises: RefusedForecastError, RefusedSweepError, RefusedScoreError.
+    """
+    if bool(scores) != (config.score is not None):
+        raise RefusedForecastError(f"{out.spec.name}: it has {len(scores)} results of scores, and its step is {config.score}")
     if fit.input("table").spec.address != table.spec.address:
         raise RefusedForecastError(f"{out.spec.name}: {fit.name} was fitted to another table than {table.name}")
     method = from_jsonable(FitConfig, fit.spec.config)
     if to_jsonable(method) != to_jsonable(config.method):
         raise RefusedForecastError(f"{out.spec.name}: its method is not that of {fit.name}; give both one FitConfig")
-    known = sorted({artifact.name for artifact in results_of(out.store, config.target, mixture, fit)})
+    known = sorted({artifact.name for artifact in results_of(out.store, config.target, mixture, fit, *scores)})
     if known:
         raise RefusedForecastError(
             f"{out.spec.name}: the target's recipe was trained already ({', '.join(known)}); a forecast is made before that"
@@ -95,7 +105,7 @@ def make_forecast(out: Writer, config: ForecastConfig, table: Artifact, fit: Art
         },
         "metric": {"task": config.task, "name": config.metric, "unit": config.unit, "policy": config.policy},
         "point": predicted.point,
-        "intervals": {f"{level:g}": list(interval) for level, interval in predicted.intervals.items()},
+        "intervals": _by_level(predicted.intervals),
         "noise": predicted.noise,
         "method": to_jsonable(method),
         "weights": predicted.weights,
@@ -110,9 +120,49 @@ def make_forecast(out: Writer, config: ForecastConfig, table: Artifact, fit: Art
         "siblings": list(config.siblings),
         "not_provable": NOT_PROVABLE,
     }  # fmt: skip
+    if config.score is not None:
+        frozen |= _second_step(out, config, config.score, scores, fitted, predicted)
     (out.folder / FORECAST_FILE).write_text(json.dumps(frozen, indent=1, sort_keys=True) + "\n")
     out.extra["forecast"] = frozen
     out.record(rows_in=len(trials), rows_out=1)
+
+
+def _second_step(
+    out: Writer, config: ForecastConfig, step: ScoreStep, scores: tuple[Artifact, ...], fitted: SweepFit, predicted: Forecasted
+) -> dict[str, object]:
+    """What a forecast of a score has instead of that of the loss, and the loss as the first of its steps."""
+    size, points = size_of(config.target), scored_points(step, config.task, config.metric, scores)
+    curve = fit_curve(step, points.losses, points.scores)
+    low, high = curve.losses
+    width = high - low
+    if not low - width < predicted.point < high + width and not config.beyond:
+        raise RefusedForecastError(
+            f"{out.spec.name}: the forecast loss is {predicted.point:.4g}, the checkpoints have {low:.4g} to {high:.4g}; "
+            "add checkpoints nearer to it, or say in `beyond` why"
+        )
+    losses = draws(fitted, predicted, (size.parameters, size.tokens), DRAWS, step.seed)
+    score = forecast_score(curve, losses, predicted.noise)
+    first = {"task": config.task, "name": config.metric, "unit": config.unit, "policy": config.policy}
+    loss = first | {"point": predicted.point, "intervals": _by_level(predicted.intervals)}
+    return {
+        "metric": {"task": step.task, "name": step.metric, "unit": step.unit, "policy": points.policy},
+        "point": score.point,
+        "intervals": _by_level(score.intervals),
+        "noise": score.noise,
+        "steps": {
+            "loss": loss,
+            "curve": {
+                "floor": step.floor, "ceiling": step.ceiling, "centre": curve.centre, "parameters": curve.parameters.tolist(),
+                "errors": [float(error) for error in curve.covariance.diagonal() ** 0.5], "spread": curve.spread,
+                "losses": list(curve.losses), "checkpoints": list(points.names),
+                "points": [list(pair) for pair in zip(points.losses.tolist(), points.scores.tolist(), strict=True)],
+            },
+        },
+    }  # fmt: skip
+
+
+def _by_level(intervals: Mapping[float, tuple[float, float]]) -> dict[str, list[float]]:
+    return {f"{level:g}": list(interval) for level, interval in intervals.items()}
 
 
 def results_of(store: Store, target: RunSpec, mixture: Artifact, *roots: Artifact) -> Iterator[Artifact]:
@@ -135,15 +185,21 @@ def _is_of(artifact: Artifact, recipe: str) -> bool:
 
 def _others(out: Writer, config: ForecastConfig, mixture: Artifact) -> list[str]:
     """Forecasts of the same run, metric and policy in the store that are not named as siblings."""
-    same = (run_digest(config.target), mixture.data_version, config.task, config.metric, config.policy)
+    task, metric = (config.score.task, config.score.metric) if config.score is not None else (config.task, config.metric)
+    same = (run_digest(config.target), mixture.data_version, task, metric)
     names = set()
     for artifact in out.store.artifacts("forecasts"):
         if artifact.spec.stage == FORECAST.name and artifact.spec.key != out.spec.key:
             facts = artifact.manifest.extra["forecast"]
-            target, metric = facts["target"], facts["metric"]
-            if same == (target["run"], target["mixture"], metric["task"], metric["name"], metric["policy"]):
+            target, of = facts["target"], facts["metric"]
+            if same == (target["run"], target["mixture"], of["task"], of["name"]) and _same_policy(config, of["policy"]):
                 names.add(artifact.spec.key[-1])
     return sorted(names - set(config.siblings))
+
+
+def _same_policy(config: ForecastConfig, policy: str) -> bool:
+    """Whether the policy is that of this forecast; a score's is known only from its results, so any counts."""
+    return config.score is not None or policy == config.policy
 
 
 FORECAST = Stage("science.forecast", "2", make_forecast)

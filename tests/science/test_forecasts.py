@@ -2,14 +2,18 @@
 
 import json
 import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
+import numpy as np
 import pytest
 from simulated import sweep, trials
 
 from lineage.artifact.store import Artifact, Store
 from lineage.build.plan import Node, ancestors_first, build, resolve, spec_of
+from lineage.config import to_jsonable
 from lineage.jobs.job import Job
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.stage import Stage
@@ -18,6 +22,7 @@ from science.fit_sweep import FitConfig
 from science.forecasts.fit_stage import FIT
 from science.forecasts.freeze import FORECAST, ForecastConfig, RefusedForecastError
 from science.forecasts.table import TABLE, Expected, TableConfig, read_table, write_table
+from science.forecasts.two_steps import ScoreStep
 from science.forecasts.verdict import VERDICT, Judged, VerdictConfig, judge, write_page
 from tests.trainer.tiny_run import COUNTING, RUN, TEXT
 from trainer.spec.config import RunSpec
@@ -284,3 +289,101 @@ def test_a_table_reads_specs_from_trials_and_losses_from_results(tmp_path: Path)
     strict = replace(config, max_missing=0)
     with pytest.raises(ValueError, match=r"1 of 3 trials are missing, at most 0 may be: c"):
         made(store, Node(("sweeps", "s", "table"), None, TABLE, strict, {"results": tuple(results)}))
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A loss and a score of one checkpoint."""
+
+    loss: float
+    share: float
+    policy: str = "p2"
+
+
+def pretend(out: Writer, config: Pair) -> None:
+    (out.folder / "weights").write_text(str(config.loss))
+
+
+def pair_scored(out: Writer, config: Pair, checkpoint: Artifact) -> None:
+    values = {("held-out", "loss"): config.loss, ("quiz", "accuracy"): config.share}
+    out.extra["scores"] = [{"task": task, "metric": metric, "value": value} for (task, metric), value in values.items()]
+    out.extra["policy"] = {"data_version": config.policy}
+    (out.folder / "scores.json").write_text("{}")
+
+
+PRETENDED, PAIR = Stage("tests.pretended_run", "1", pretend), Stage("tests.pair", "1", pair_scored)
+STEP = ScoreStep("quiz", "accuracy", floor=0.25)
+
+
+FORECAST_LOSS = 38.4
+"""What the law of the simulated sweep says of the target, which is far smaller than its trials."""
+
+
+def quiz(loss: float, middle: float = FORECAST_LOSS) -> float:
+    """The score of a loss: half way between guessing and all right at the middle."""
+    return 0.25 + 0.75 / (1 + np.exp(3 * (loss - middle)))
+
+
+def point(name: str, pair: Pair, checkpoint: Node | None = None) -> Node:
+    other = checkpoint or Node(("runs", name, "pretended"), None, PRETENDED, pair)
+    return Node(("runs", name, "pair"), None, PAIR, pair, {"checkpoint": other})
+
+
+def points(apart: Sequence[float] = (-0.5, -0.3, -0.1, 0.1, 0.3, 0.5, 0.7), middle: float = FORECAST_LOSS) -> tuple[Node, ...]:
+    """Checkpoints whose losses are so far from the middle of the curve."""
+    random = np.random.default_rng(0)
+    pairs = [Pair(middle + off, float(quiz(middle + off, middle) + random.normal(0, 0.01))) for off in apart]
+    return tuple(point(f"p{number}", pair) for number, pair in enumerate(pairs))
+
+
+def two_steps(scores: tuple[Node, ...] | None = None, step: ScoreStep | None = STEP, name: str = "f", **changed: str) -> Node:
+    node = forecast_node(**changed)
+    config = replace(cast(ForecastConfig, node.config), score=step)
+    return replace(node, key=("forecasts", name), config=config, inputs=node.inputs | {"scores": scores or points()})
+
+
+def test_a_score_is_forecast_in_two_steps_frozen_and_judged(before: Store) -> None:
+    frozen = made(before, two_steps())
+    facts = frozen.manifest.extra["forecast"]
+    loss = facts["steps"]["loss"]
+    assert facts["metric"] == {"task": "quiz", "name": "accuracy", "unit": "share", "policy": "p2"}
+    assert facts["point"] == pytest.approx(quiz(loss["point"]), abs=0.02) and len(facts["steps"]["curve"]["checkpoints"]) == 7
+    low, high = facts["intervals"]["0.9"]
+    assert low < facts["point"] < high
+    run = run_node(two_steps())
+    trained_run = made(before, run)
+    assert trained_run.input("forecast").data_version == frozen.data_version
+    config, outcomes = VerdictConfig("quiz", "accuracy"), {}
+    for share in (facts["point"], high + 0.05, low - 0.05):
+        result = made(before, point("target", Pair(9.0, share), run))
+        outcomes[share] = judge(config, frozen, result).outcome
+    assert list(outcomes.values()) == ["hit", "high", "low"]
+    other = judge(config, frozen, made(before, point("target", Pair(9.0, facts["point"], "p3"), run)))
+    assert other.outcome == "void" and "scored by the policy p3, not p2" in other.why
+    swapped = judge(VerdictConfig("held-out", "loss"), frozen, made(before, point("target", Pair(9.0, 0.5), run)))
+    assert swapped.outcome == "void" and swapped.why.startswith("it forecasts quiz accuracy")
+
+
+def test_a_forecast_of_a_loss_keeps_its_identity_beside_the_second_step() -> None:
+    assert "score" not in to_jsonable(forecast_node().config) and "score" in to_jsonable(two_steps().config)
+
+
+def test_a_score_forecast_from_its_own_target_or_without_a_curve_is_refused(after: Store) -> None:
+    own = point("target", Pair(4.4, 0.5), run_node(forecast_node()))
+    with pytest.raises(RefusedForecastError, match="the target's recipe was trained already"):
+        made(after, two_steps((*points(), own), name="g"))
+
+
+@pytest.mark.parametrize(
+    ("node", "message"),
+    [
+        (lambda: two_steps(points((-0.5, 0.1, 0.5))), "3 checkpoints have a loss and a score; at least 6"),
+        (lambda: two_steps(points((3.5, 3.6, 3.7, 3.8, 3.9, 4.0))), "quiz accuracy does not follow the loss"),
+        (lambda: two_steps(points(middle=20.0)), "loss is 38.4, the checkpoints have 19.5 to 20.7; add"),
+        (lambda: two_steps((*points(), point("x", Pair(4.0, 0.5, "p3")))), r"the results have 2 policies \(p2, p3\)"),
+        (lambda: two_steps(step=None), "it has 7 results of scores, and its step is None"),
+    ],
+)
+def test_a_second_step_that_says_nothing_is_refused(before: Store, node: Callable[[], Node], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        made(before, node())

@@ -22,13 +22,13 @@ from law_lab import (
     store_of,
     write_trials,
 )
-from small_runs import small_run
+from small_runs import small_ferry, small_run
 
 from lineage.artifact.store import Artifact
 from lineage.build.waiver_stage import waive
 from lineage.trust.verdicts import quarantine
 from lineage.trust.waivers import Waiver
-from marin_assets.definitions import tabled
+from marin_assets.definitions import build_defs, tabled
 from recipes.correlations import PoolCorrelation, correlation_node
 from recipes.forecasts import Forecast, forecast, outcome, verdict
 from recipes.lab import Declarations
@@ -37,7 +37,10 @@ from recipes.records.run import Run
 from recipes.records.sweep import Loss, Sweep
 from recipes.runs import checkpoint, eval_tasks, mixture
 from recipes.sweeps import crossed, fit, result, seed_variance, table
+from resources.lab import LabResource
 from science.correlation_stage import CorrelationConfig
+from science.forecasts.two_steps import ScoreStep
+from science.forecasts.verdict import VerdictConfig
 from science.gates import Gates
 
 FORECAST = Forecast("f", declared_sweep())
@@ -272,6 +275,28 @@ def test_the_seed_variance_of_a_crossed_sweep_is_an_asset(before: Path) -> None:
     (row,) = made(before, seed_variance(sweep)).manifest.extra["seeds"]["budgets"]
     losses = [made(before, result(trial)).manifest.extra["result"]["scores"][0]["value"] for trial in sweep.trials]
     assert row["runs"] == 4 and row["sigma"] <= 2 * np.std(losses)
+
+
+def test_a_score_is_forecast_from_evaluations_of_declared_checkpoints() -> None:
+    """The run's own evaluation judges it, so there is no result of the forecast's own."""
+    runs = tuple(small_run(f"m{n}") for n in range(6))
+    step = ScoreStep(f"{eval_tasks(runs[0])[0].name}", "accuracy", floor=0.25)
+    of = Forecast("f", declared_sweep(), score=step, points=tuple((run, run.spec.num_steps) for run in runs))
+    target = declared_target(of)
+    table_of, declared = tabled(Declarations(runs=(*runs, target), sweeps=(declared_sweep(),)))
+    assert declared.broken == () and len(declared.runs) == 7
+    assert ("forecasts", "f", "verdict") in table_of and ("forecasts", "f", "result") not in table_of
+    scores = forecast(of, target).inputs["scores"]
+    assert isinstance(scores, tuple) and {node.key for node in scores} == {("runs", run.name, "eval_result") for run in runs}
+    assert outcome(of, target).key == ("runs", "target", "eval_result")
+    verdict_config = verdict(of, target).config
+    assert isinstance(verdict_config, VerdictConfig) and (verdict_config.task, verdict_config.metric) == of.judged_by
+    assert set(checkpoint(target, target.spec.num_steps).inputs) == {"mixture", "forecast"}
+    build_defs(LabResource(root="unused"), ferry=small_ferry(), declared=declared)
+    with pytest.raises(ValueError, match="the policy of m0 has no task nope; it has"):
+        Forecast("f", declared_sweep(), score=replace(step, task="nope"), points=of.points)
+    with pytest.raises(ValueError, match="0 checkpoints are given; a score needs both"):
+        Forecast("f", declared_sweep(), score=step)
 
 
 def test_correlations_of_declared_checkpoints_are_an_asset() -> None:
