@@ -177,7 +177,10 @@ def _print_comparison(comparison: Comparison, console: Console) -> None:
 def _print_text(walked: Sequence[Artifact], console: Console) -> None:
     for artifact in walked:
         spec = artifact.spec
-        line = f"{artifact.name:<60} {artifact.data_version}  {spec.stage}@{spec.stage_version}"
+        what = f"{artifact.data_version}  {spec.stage}@{spec.stage_version}"
+        line = f"{artifact.name:<60} {what}"
+        if console.is_terminal and len(line) > console.width:
+            line = f"{artifact.name}\n    {what}"
         console.print(line, soft_wrap=True, markup=False, highlight=False)
         for ref in spec.inputs:
             console.print(f"    <- {ref.address}", style="dim", soft_wrap=True, markup=False, highlight=False)
