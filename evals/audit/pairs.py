@@ -31,7 +31,7 @@ READS_SCHEMA = {
     "tier": pl.String,
 }
 """A row for every step that read a pair with an item. `sides`: where the item stands, among prompt, chosen and rejected, or
-unknown if the text was cut after the scan. `id` is the document, `pair` its name in the source."""
+unknown if the text is not that of the pair's messages. `id` is the document, `pair` its name in the source."""
 LISTED = 20
 """Rows that the report lists; the table has all."""
 
@@ -94,7 +94,7 @@ def _sides(corpus: Artifact, spans: pl.DataFrame) -> Iterator[tuple]:
 
 
 def sides_of(text: str, pair: str, start: int, end: int) -> list[str]:
-    """Return which parts of a pair's text the bytes [start, end) touch.
+    """Return which parts of a pair's text the bytes [start, end) touch; unknown if the text does not hold the messages.
 
     >>> pair = '{"chosen": {"role": "you", "content": "4"}, "rejected": {"role": "you", "content": "5"}, "prompt": []}'
     >>> sides_of("user: 2+2?\\n\\nyou: 4\\n\\nyou: 5", pair, 6, 17)
@@ -103,7 +103,9 @@ def sides_of(text: str, pair: str, start: int, end: int) -> list[str]:
     messages = json.loads(pair)
     whole = text.encode()
     begins = [f"\n\n{messages[side]['role']}: {messages[side]['content']}".encode() for side in (CHOSEN, REJECTED)]
-    rejected = whole.rindex(begins[1])
-    chosen = whole.rindex(begins[0], 0, rejected)
+    rejected = whole.rfind(begins[1])
+    chosen = whole.rfind(begins[0], 0, max(rejected, 0))
+    if chosen < 0:  # the text's long runs of whitespace were cut, those of the messages were not
+        return [UNKNOWN]
     parts = ((PROMPT, 0, chosen), (CHOSEN, chosen, rejected), (REJECTED, rejected, len(whole)))
     return [side for side, first, last in parts if start < last and end > first]

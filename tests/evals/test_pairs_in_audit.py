@@ -1,6 +1,7 @@
 """What an audit says of preference pairs: which pair holds an item, on which side, and which steps read it."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -160,3 +161,12 @@ def test_a_match_that_spans_parts_is_on_both() -> None:
     start, end = text.index("prompt of 11"), text.index("chosen of 11") + 3
     assert sides_of(text, record.fields["preference"], start, end) == ["prompt", "chosen"]
     assert sides_of(text, record.fields["preference"], text.index("rejected of"), len(text)) == ["rejected"]
+
+
+def test_sides_are_unknown_where_the_text_is_not_that_of_the_messages() -> None:
+    """Normalization cuts runs of more than 128 characters of whitespace out of texts."""
+    record = pair_record("a", f"four{' ' * 300}!", "five", "two and two?")
+    assert isinstance(record, Record)
+    text = re.sub(" {128,}", " " * 128, str(record.text))
+    assert sides_of(text, record.fields["preference"], 0, 5) == ["unknown"]
+    assert sides_of(str(record.text), record.fields["preference"], 0, 5) == ["prompt"]
