@@ -1,7 +1,8 @@
 """Two-digit addition learned from rewards: the runs of `recipes/studies/rewards.py`, `make post-train` and its study.
 
-The recipe was found by hand (docs/log.md, 2026-11-25): a base that is often wrong but not always, so that most groups hold
-right and wrong answers; the rate 2e-3 needs a long linear decay.
+The recipe was found by hand (docs/log.md, 2026-11-25 and 26): a base that is often wrong but not always, so that most groups
+hold right and wrong answers. At a rate of 2e-3 the first updates move the policy further than its rewards can say where to: two
+of three seeds lost right answers at first, and one never recovered. At 1e-3 every seed rises from the start.
 """
 
 from dataclasses import replace
@@ -41,12 +42,12 @@ def byte_tokenizer() -> Node:
 
 
 def base(seed: int = 0) -> RewardRun:
-    """430 steps of 64 right answers, ended early so that it is often wrong."""
+    """516 steps of 64 right answers, ended early so that it is often wrong: 64, 28 and 18 % are right with seeds 0 to 2."""
     model = LlamaConfig(
         vocab_size=BYTES, hidden_dim=64, intermediate_dim=176, num_layers=2, num_heads=4, num_kv_heads=2, max_seq_len=16
     )
     schedule = WarmupStableDecay(peak_learning_rate=3e-3, warmup_steps=20, decay_frac=0.2)
-    run = RunSpec(_named("base", seed), model, AdamWConfig(), schedule, 64, 16, 430, seed)
+    run = RunSpec(_named("base", seed), model, AdamWConfig(), schedule, 64, 16, 516, seed)
     return _run(RewardRunSpec(run, SamplingConfig(2752, 1, ANSWER), Imitate()))
 
 
@@ -54,7 +55,7 @@ def learner(arm: str, seed: int = 0) -> RewardRun:
     """RLOO, GRPO or a control from that base: iterations of 64 prompts x 16 completions, four updates each."""
     start = base(seed)
     updates = ITERATIONS * PROMPTS * GROUP // UPDATE
-    schedule = WarmupStableDecay(peak_learning_rate=2e-3, warmup_steps=10, decay_frac=0.8)
+    schedule = WarmupStableDecay(peak_learning_rate=1e-3, warmup_steps=10, decay_frac=0.8)
     run = replace(
         start.spec.run, name=_named(arm, seed), schedule=schedule, optimizer=AdamWConfig(weight_decay=0.0), batch_size=UPDATE,
         num_steps=updates, save_every_steps=updates // 4, start=WarmStart(),
