@@ -65,11 +65,7 @@ def _by_listing(store: Store) -> LineageTables:
         log.warning("%s; until then every query lists the root", error)
         return lineage_tables(store)
     looked_ns = time.time_ns()
-    tables = lineage_tables(store, save=False)
-    if tables.artifacts.height:
-        tables = replace(tables, seen=_seen(news.at_first(set(tables.artifacts["address"]), looked_ns)))
-        save_if_allowed(store, tables)
-    return tables
+    return lineage_tables(store, seen_of=lambda tables: _seen(news.at_first(set(tables.artifacts["address"]), looked_ns)))
 
 
 def _updated(store: Store, saved: Saved, cursor: Cursor, news: News) -> LineageTables:

@@ -11,7 +11,7 @@ import errno
 import io
 import logging
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -82,10 +82,13 @@ class LineageTables:
     seen: pl.DataFrame = field(default_factory=partial(pl.DataFrame, schema=SEEN_SCHEMA))
 
 
-def lineage_tables(store: Store, *, save: bool = True) -> LineageTables:
-    """Return the tables of the store's present manifests: saved tables are updated, and saved again if they changed.
+def lineage_tables(
+    store: Store, *, save: bool = True, seen_of: Callable[[LineageTables], pl.DataFrame] | None = None
+) -> LineageTables:
+    """Return the tables of the store's present manifests: saved tables are updated, and what changed is saved.
 
-    Without permission to write to the root, the tables are returned and a warning is logged.
+    `seen_of` gives the `seen` to save with them. Without permission to write to the root, the tables are returned and a warning
+    is logged.
     Raises: ValueError naming a manifest that was edited (see `lineage.artifact.manifest.from_json`).
     """
     saved = read_saved(store)
@@ -95,13 +98,15 @@ def lineage_tables(store: Store, *, save: bool = True) -> LineageTables:
     current = {address.removesuffix(f"/{MANIFEST_NAME}"): stamp for address, stamp in stamps.items()}
     fresh = [address for address, stamp in current.items() if known.get(address) != stamp]
     gone = known.keys() - current.keys()
-    if kept is not None and not fresh and not gone:
+    if kept is not None and not fresh and not gone and seen_of is None:
         return kept
     made = read_manifests(store, {address: current[address] for address in fresh})
     replaced = gone | set(fresh)
     tables = made if kept is None else merged(kept, made, replaced)
     if fresh or gone:
         log.info("lineage tables of %s: read %d manifests, %d are gone", store.root, made.artifacts.height, len(gone))
+    if seen_of is not None and tables.artifacts.height:
+        tables = replace(tables, seen=seen_of(tables))
     if save and (stamps or kept is not None):  # nothing is written to an empty root
         save_if_allowed(store, tables, saved, made, replaced)
     return tables
