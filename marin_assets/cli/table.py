@@ -96,6 +96,7 @@ GROUPS = (
             Command("heldout", "declared:heldout", "held-out text of a declared run"),
             Command("histories", "histories:histories", "declared runs of the retrospectives"),
             Command("plan-run", "show_run_plan:plan_run", "plan a large run on paper"),
+            Command("plan-data", "show_data_plan:plan_data", "plan the data engine for a whole catalogue"),
             Command("purge", "purge:app", "free storage without losing what something needs"),
             Command("storage", "storage:app", "what the roots hold, copies between roots, rules of buckets"),
         ),

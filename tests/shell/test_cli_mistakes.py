@@ -94,6 +94,8 @@ MISTAKES: dict[str, tuple[str, str]] = {
     "plan-run nope": ("'nope'", "1e23"),
     "plan-run 1e23 --remat some": ("'some'", "none, named or full"),
     "plan-run 1e23 --hardware abacus": ("abacus", "v4"),
+    "plan-data --rates nope": ("nope", "python -m benchmarks.plan_data"),
+    "plan-data --tokens-trillion 0": ("--tokens-trillion", "above 0"),
     "storage mirror nope": ("--into", "marin storage mirror -h"),
     "storage mirror nope --into /tmp/x": ("'nope'", "./marin list"),
     "storage lifecycle --root /tmp/x": ("/tmp/x", "gs://"),

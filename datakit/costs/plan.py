@@ -1,0 +1,169 @@
+"""What the data engine costs at a size that was not run: core hours, shuffled bytes, storage operations and dollars.
+
+Rates come from a file that `python -m benchmarks.plan_data` writes. Rows of the joins grow with the text; files come from
+the sizes of parts and token shards that the stages use. docs/design/data_costs.md says how sure each number is.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from datakit.costs.joins import Join, Scope, joins
+from datakit.costs.rates import Estimate, Rate, fit
+from datakit.documents.parts import TARGET_PART_BYTES
+from datakit.tokens.cache import SHARD_BYTES
+
+CHECKED_WITHIN = 0.2
+"""How far the prediction of the check may be off."""
+TOKEN_FILES = 3
+"""Files of a token shard: tokens, ends of documents, ids."""
+WRITES_A_COMMIT, LISTS_A_COMMIT, READS_A_COMMIT, READS_AN_INPUT = 5, 10, 20, 2
+"""Requests of one artifact beside those for its files and its inputs' files: uploads; at most so many listings and reads
+(`tests/datakit/test_cost_plan.py`).
+"""
+READS_AN_OPEN = 2
+"""Ranged requests of a file of rows that is opened: its footer, and the rows of a range."""
+STAGES = ("normalized", "minhash", "duplicates", "paragraphs", "quality_rules", "contamination", "corpus", "tokens")
+
+
+@dataclass(frozen=True)
+class StageRun:
+    """One measured run of all stages. By stage: CPU seconds, files and bytes of its artifact."""
+
+    bytes: int
+    """Of all texts, repeated ones included."""
+
+    cpu_seconds: float
+    seconds: Mapping[str, float]
+    files: Mapping[str, int]
+    sizes: Mapping[str, int]
+    scope: Scope
+    corpus_bytes: int
+    tokens: int
+    peak_mib: float
+    load: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Runs of several sizes, and a larger one that they predict."""
+
+    command: str
+    commit: str
+    day: str
+    machine: str
+    runs: tuple[StageRun, ...]
+    check: StageRun
+
+    @staticmethod
+    def read(path: Path) -> "Measured":
+        """Read a file of measurements. Raises: ValueError naming the file and the command that writes it."""
+        if not path.is_file():
+            raise ValueError(f"there are no measurements in {path}; `python -m benchmarks.plan_data --out {path}` writes them")
+        found = json.loads(path.read_text())
+        runs = [StageRun(**(run | {"scope": Scope(**run["scope"])})) for run in (*found.pop("runs"), found.pop("check"))]
+        return Measured(**found, runs=tuple(runs[:-1]), check=runs[-1])
+
+    def rate(self, stage: str) -> Rate:
+        """Return the fitted CPU seconds of a stage, or of `all` of them."""
+        costs = [sum(run.seconds[name] for name in (STAGES if stage == "all" else (stage,))) for run in self.runs]
+        return fit([run.bytes for run in self.runs], costs)
+
+
+def check_of(measured: Measured) -> dict[str, tuple[Estimate, float]]:
+    """Return the predicted and the measured CPU seconds of the check, by stage and together."""
+    spent = {name: measured.check.seconds[name] for name in STAGES}
+    return {
+        name: (measured.rate(name).at(measured.check.bytes), cost)
+        for name, cost in (spent | {"all": sum(spent.values())}).items()
+    }
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The text that is planned."""
+
+    tokens: float
+    bytes_per_token: float
+    sources: int
+
+    @property
+    def bytes(self) -> float:
+        return self.tokens * self.bytes_per_token
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """What one stage costs."""
+
+    name: str
+    core_hours: Estimate
+    shuffled: int
+    opens: int
+    """Files of rows that its shuffles open."""
+
+    files_read: int
+    files_written: int
+    artifacts: int
+    inputs: int
+    """Of all artifacts."""
+
+    @property
+    def writes(self) -> int:
+        """Storage operations of class A: uploads and listings."""
+        return self.files_written + self.artifacts * (WRITES_A_COMMIT + LISTS_A_COMMIT)
+
+    @property
+    def reads(self) -> int:
+        """Storage operations of class B, if the rows of shuffles lie in a bucket, too."""
+        return self.files_read + self.artifacts * READS_A_COMMIT + self.inputs * READS_AN_INPUT + self.ranged
+
+    @property
+    def ranged(self) -> int:
+        return READS_AN_OPEN * self.opens
+
+
+@dataclass(frozen=True)
+class DataPlan:
+    """The plan of all stages."""
+
+    corpus: Corpus
+    measured: Measured
+    scope: Scope
+    joins: tuple[Join, ...]
+    stages: tuple[StagePlan, ...]
+
+
+def plan(measured: Measured, corpus: Corpus) -> DataPlan:
+    """Plan every stage over a corpus whose documents and copies are like those of the largest run."""
+    largest = max(measured.runs, key=lambda run: run.bytes)
+    factor = corpus.bytes / largest.bytes
+    parts = max(corpus.sources, round(corpus.bytes / TARGET_PART_BYTES))
+    scope = replace(largest.scope.times(factor), parts=parts)
+    kept = largest.corpus_bytes * factor
+    planned = tuple(joins(scope))
+    by_number = ("repeats", "repeats-by-number")
+    of_stage = {
+        "duplicates": [join for join in planned if join.name not in by_number],
+        "paragraphs": [join for join in planned if join.name in by_number],
+    }
+    corpus_parts = max(corpus.sources, round(kept / TARGET_PART_BYTES))
+    of_each = corpus.sources
+    files = {
+        "normalized": (parts, parts + of_each, of_each, of_each),
+        "minhash": (parts, parts, of_each, of_each),
+        "duplicates": (2 * parts, 1, 1, 2 * of_each),
+        "paragraphs": (parts + 1, parts, 1, of_each + 1),
+        "quality_rules": (parts, parts, of_each, of_each),
+        "contamination": (parts, parts + 4 * of_each, of_each, 3 * of_each),
+        "corpus": (2 * parts + of_each, corpus_parts + 2 * of_each, of_each, 3 * of_each),
+        "tokens": (corpus_parts, TOKEN_FILES * max(of_each, round(kept / SHARD_BYTES)), of_each, 2 * of_each),
+    }
+    stages = []
+    for name in STAGES:
+        seconds, moved = measured.rate(name).at(corpus.bytes), of_stage.get(name, [])
+        hours = Estimate(*(value / 3_600 for value in (seconds.value, seconds.low, seconds.high)))
+        shuffled, opens = sum(join.shuffled for join in moved), sum(join.opens for join in moved)
+        stages.append(StagePlan(name, hours, shuffled, opens, *files[name]))
+    return DataPlan(corpus, measured, scope, planned, tuple(stages))
