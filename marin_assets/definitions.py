@@ -12,6 +12,7 @@ import dagster as dg
 from evals.items.stage import EVAL_RESULT
 from jobs import campaigns, upkeep
 from marin_assets.alerts import alerts_asset
+from marin_assets.annealings import verdict_template
 from marin_assets.areas import owners
 from marin_assets.canary import canary_asset, canary_data, canary_training
 from marin_assets.comparisons import correlation_template, gap_families, leaderboard_asset, promotion_template
@@ -38,6 +39,7 @@ from marin_assets.telemetry import traces_asset
 from marin_assets.transparency import transparency_log_asset
 from marin_assets.weekly import weekly_report_asset
 from recipes import data
+from recipes.annealings import Annealing
 from recipes.correlations import correlation_node
 from recipes.ferry import Ferry
 from recipes.gaps import gap_node
@@ -88,6 +90,7 @@ def tabled(declared: Declarations) -> tuple[AssetTable, Declarations]:
     searches = kept(declared.searches, lambda of: of.name, lambda search: table.add(*_of_search(search, declared_sweeps)))
     swarms = kept(declared.swarms, lambda swarm: swarm.name, lambda swarm: table.add(*_of_swarm(swarm)))
     runs = kept(declared.runs, lambda run: run.name, lambda run: table.add(*_of_run(run)))
+    annealings = kept(declared.annealings, lambda of: of.name, lambda of: table.add(*_of_annealing(of)))
     rewards = kept(declared.rewards, lambda run: run.name, lambda run: table.add(*_of_rewards(run)))
     synthetic = kept(declared.synthetic, lambda of: of.name, lambda of: table.add(*_of_synthetic(of)))
     _add_cards(table, runs)
@@ -111,6 +114,7 @@ def tabled(declared: Declarations) -> tuple[AssetTable, Declarations]:
         sweeps=sweeps,
         searches=searches,
         swarms=swarms,
+        annealings=annealings,
         rewards=rewards,
         synthetic=synthetic,
         corpora=corpora,
@@ -130,6 +134,12 @@ def _of_run(run: Run) -> tuple[Iterator[AssetTemplate], list]:
     of_models = (asset for model in models.values() for asset in model_assets(model, run))
     assets = chain(mix_assets(run), evaluation_assets(run), of_models, templates)
     return assets, [policy(run), *(template.example for template in templates)]
+
+
+def _of_annealing(of: Annealing) -> tuple[Iterator[AssetTemplate], list]:
+    """Return all assets of branches from one checkpoint, and the nodes whose ancestors must be among them."""
+    verdict = verdict_template(of)
+    return chain(sweep_data(of.trials), sweep_templates(of.trials), [verdict]), [verdict.example]
 
 
 def _of_rewards(run: RewardRun) -> tuple[Iterator[AssetTemplate], list]:
@@ -207,7 +217,11 @@ def build_defs(lab: LabOrResource, *, ferry: Ferry | None, declared: Declaration
     canaries = [campaigns.canary_job(canary) for canary in declared.canaries]
     every = [*table, *(canary_training(canary) for canary in declared.canaries), *(ferry_assets(ferry) if ferry else ())]
     made = [template for template in every if not template.is_external]
-    sweeps = [*declared.sweeps, *(part for swarm in declared.swarms for part in (swarm.trials, swarm.confirmation))]
+    sweeps = [
+        *declared.sweeps,
+        *(part for swarm in declared.swarms for part in (swarm.trials, swarm.confirmation)),
+        *(annealing.trials for annealing in declared.annealings),
+    ]
     of_sweeps = {template.example.key for sweep in sweeps for template in sweep_templates(sweep)}
     of_sweeps |= {template.example.key for search in declared.searches for template in trial_templates(search)}
     by_factory = [template for template in every if template.example.key not in of_sweeps]

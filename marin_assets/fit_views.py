@@ -1,4 +1,4 @@
-"""What the UI shows of fits over batches and over repeated data."""
+"""What the UI shows of fits over batches and over repeated data, and of branches from one checkpoint."""
 
 import dagster as dg
 
@@ -42,6 +42,24 @@ def repetition_page(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     """Return losses by epochs, and the page."""
     picture = inline(artifact.file("repetition.png").read_bytes())
     return {"loss_by_epochs": picture, "page": page_link(artifact, "repetition.md")}
+
+
+def annealing(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """Return the verdict on each mix, with the smallest difference that would have shown."""
+    facts = artifact.manifest.extra["annealing"]
+    columns = ("mix", "task", "verdict", "difference", "low", "high", "smallest_visible")
+    rows = [{name: "-" if row[name] is None else row[name] for name in columns} for row in facts["rows"]]
+    return {
+        "start": dg.MetadataValue.text(facts["start"]),
+        "control": dg.MetadataValue.text(facts["control"]),
+        "verdicts": records_table([{name: str(value) for name, value in row.items()} for row in rows], columns),
+    }
+
+
+def annealing_page(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """Return differences from the control, and the page."""
+    picture = inline(artifact.file("annealing.png").read_bytes())
+    return {"differences": picture, "page": page_link(artifact, "annealing.md")}
 
 
 def _end(end: float | None) -> str:

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from lineage.project import PREFIX
 from recipes import studies
+from recipes.annealings import Annealing
 from recipes.canary import Canary, canary
 from recipes.correlations import PoolCorrelation
 from recipes.gaps import Gap
@@ -53,6 +54,7 @@ class Declarations:
     sweeps: tuple[Sweep, ...] = ()
     searches: tuple[Search, ...] = ()
     swarms: tuple[Swarm, ...] = ()
+    annealings: tuple[Annealing, ...] = ()
     rewards: tuple[RewardRun, ...] = ()
     synthetic: tuple[SyntheticSet, ...] = ()
     corpora: tuple[Corpus, ...] = ()
@@ -106,6 +108,7 @@ def load(declared: Mapping[str, Callable[[], Study]]) -> Declarations:
             loading.members(name, "sweep", study.sweeps, loading.sweeps)
             loading.members(name, "search", study.searches, loading.searches)
             loading.members(name, "swarm", study.swarms, loading.swarms)
+            loading.members(name, "annealing", study.annealings, loading.annealings)
             loading.members(name, "run on rewards", study.rewards, loading.rewards)
             loading.members(name, "synthetic set", study.synthetic, loading.synthetic)
             loading.members(name, "corpus", study.corpora, loading.corpora)
@@ -123,6 +126,7 @@ def load(declared: Mapping[str, Callable[[], Study]]) -> Declarations:
         sweeps=tuple(loading.sweeps.values()),
         searches=tuple(loading.searches.values()),
         swarms=tuple(loading.swarms.values()),
+        annealings=tuple(loading.annealings.values()),
         rewards=tuple(loading.rewards.values()),
         synthetic=tuple(loading.synthetic.values()),
         corpora=tuple(loading.corpora.values()),
@@ -144,6 +148,7 @@ class _Loading:
     sweeps: dict[str, Sweep] = field(default_factory=dict)
     searches: dict[str, Search] = field(default_factory=dict)
     swarms: dict[str, Swarm] = field(default_factory=dict)
+    annealings: dict[str, Annealing] = field(default_factory=dict)
     rewards: dict[str, RewardRun] = field(default_factory=dict)
     synthetic: dict[str, SyntheticSet] = field(default_factory=dict)
     corpora: dict[str, Corpus] = field(default_factory=dict)
@@ -155,7 +160,7 @@ class _Loading:
     broken: list[Broken] = field(default_factory=list)
     study_of: dict[str, str] = field(default_factory=dict)
 
-    def members[T: (Run, Sweep, Search, Swarm, RewardRun, SyntheticSet, Corpus, Gap, Promotion, PoolCorrelation)](
+    def members[T: (Run, Sweep, Search, Swarm, Annealing, RewardRun, SyntheticSet, Corpus, Gap, Promotion, PoolCorrelation)](
         self, study: str, kind: str, declared: tuple[Callable[[], T], ...], into: dict[str, T]
     ) -> None:
         for function in declared:

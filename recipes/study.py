@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from recipes.annealings import Annealing
 from recipes.correlations import PoolCorrelation
 from recipes.gaps import Gap
 from recipes.promotions import Promotion
@@ -26,6 +27,9 @@ class Study:
     """Sweeps that add rounds to one of the sweeps."""
 
     swarms: tuple[Callable[[], Swarm], ...] = ()
+    annealings: tuple[Callable[[], Annealing], ...] = ()
+    """Branches from one checkpoint over several mixes."""
+
     rewards: tuple[Callable[[], RewardRun], ...] = ()
     """Runs that learn from rewards."""
 

@@ -124,13 +124,15 @@ class SwarmTrialOf(_CanonicalData):
     swarm: str
     room: tuple[str, ...] = ()
     """What its assets' keys have between the swarm and their own name."""
+    family: str = "swarms"
+    """The first part of the keys."""
 
     def of_mix(self, mix: str) -> Place:
-        return ("swarms", self.swarm, *self.room, "mixture"), mix
+        return (self.family, self.swarm, *self.room, "mixture"), mix
 
     def of_run(self, run: str, *key: str, partition: str) -> Place:
         renamed = ("trial", *key[1:]) if key[0] == "checkpoint" else key
-        return ("swarms", self.swarm, *self.room, *renamed), run
+        return (self.family, self.swarm, *self.room, *renamed), run
 
 
 @dataclass(frozen=True)
