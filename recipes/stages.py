@@ -49,6 +49,8 @@ from post_training.synthetic.accepted import SYNTHETIC_ACCEPTED
 from post_training.synthetic.rollouts import SYNTHETIC_ROLLOUTS
 from post_training.texts import PROMPT_TEXTS, ROLLOUT_TEXTS
 from recipes.contamination import DeclaredPolicy
+from science.annealing_stage import ANNEALING
+from science.batch_stage import CRITICAL_BATCH
 from science.correlation_stage import CORRELATIONS
 from science.forecasts.board import BOARD
 from science.forecasts.fit_stage import FIT
@@ -61,6 +63,8 @@ from science.mixtures.proposal_stage import SWARM_PROPOSAL
 from science.mixtures.runs import SWARM_RUNS
 from science.mixtures.snr_stage import SWARM_SNR
 from science.promotion_stage import PROMOTION
+from science.repetition_stage import REPETITION
+from science.search.round_stage import ROUND_PROPOSAL
 from science.seed_stage import SEED_VARIANCE
 from trainer.hf.adapter import HF_ADAPTER
 from trainer.hf.export import HF_MODEL
@@ -124,6 +128,10 @@ def stages() -> Mapping[str, Stage]:
         PROMOTION,
         CORRELATIONS,
         SEED_VARIANCE,
+        ANNEALING,
+        CRITICAL_BATCH,
+        REPETITION,
+        ROUND_PROPOSAL,
         BOARD,
         ADDITION,
         BENCHMARK,
