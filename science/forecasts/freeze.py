@@ -14,8 +14,9 @@ from lineage.config import from_jsonable, to_jsonable
 from lineage.stage import Stage
 from lineage.writing.writer import Writer
 from science.fit_sweep import FitConfig, Forecasted, SweepFit, draws, fit_sweep, forecast
+from science.forecasts.pass_curves import curve_of
 from science.forecasts.table import data_of, read_table
-from science.forecasts.two_steps import DRAWS, ScoreStep, fit_curve, forecast_score, scored_points
+from science.forecasts.two_steps import DRAWS, ScoreStep, forecast_score, scored_points
 from trainer.spec.config import RunSpec
 from trainer.spec.stage import CHECKPOINT, CheckpointConfig
 from trainer.spec.target import FORECAST_FILE, recipe_digest, run_digest, size_of
@@ -132,7 +133,7 @@ def _second_step(
 ) -> dict[str, object]:
     """What a forecast of a score has instead of that of the loss, and the loss as the first of its steps."""
     size, points = size_of(config.target), scored_points(step, config.task, config.metric, scores)
-    curve = fit_curve(step, points.losses, points.scores)
+    curve = curve_of(step, points)
     low, high = curve.losses
     width = high - low
     if not low - width < predicted.point < high + width and not config.beyond:
@@ -156,6 +157,7 @@ def _second_step(
                 "errors": [float(error) for error in curve.covariance.diagonal() ** 0.5], "spread": curve.spread,
                 "losses": list(curve.losses), "checkpoints": list(points.names),
                 "points": [list(pair) for pair in zip(points.losses.tolist(), points.scores.tolist(), strict=True)],
+                **({} if step.form == "sigmoid" else {"form": step.form}),
             },
         },
     }  # fmt: skip

@@ -5,8 +5,9 @@ al. 2024, arXiv 2407.21783, section 3.2.1). Its points are checkpoints that have
 loss from the law's forecast, a curve from its covariance, and the scatter of a checkpoint around the curve.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from scipy import optimize, special
@@ -16,6 +17,8 @@ from science.forecasts.outcome import Outcome, outcome_of
 from science.laws.interval import LEVELS
 
 LEAST_POINTS = 6
+PASS_AT = "pass_at_"
+"""How the metrics of sampled tasks begin (`evals.scoring.pass_at_k`)."""
 DRAWS = 20_000
 RELATED = 0.95
 """Level at which the slope of the curve must differ from 0."""
@@ -32,8 +35,26 @@ class ScoreStep:
     """What guessing scores."""
     ceiling: float = 1.0
     seed: int = 0
+    form: Literal["sigmoid", "pass_at_k"] = field(default="sigmoid", metadata={"added_later": True})
+    """`pass_at_k`: the metric is `pass_at_<k>`, and all k of the checkpoints are fitted together
+    (`science.forecasts.pass_curves`)."""
+
+    @property
+    def k(self) -> int:
+        """The samples of a `pass_at_k`."""
+        return int(self.metric.removeprefix(PASS_AT))
 
     def __post_init__(self) -> None:
+        if self.form not in ("sigmoid", "pass_at_k"):
+            raise ValueError(f"score step: form is {self.form!r}; sigmoid and pass_at_k are allowed")
+        if self.form == "pass_at_k":
+            number = self.metric.removeprefix(PASS_AT)
+            plain = (self.floor, self.ceiling) == (0.0, 1.0)
+            if not self.metric.startswith(PASS_AT) or not number.isdecimal() or int(number) < 1 or not plain:
+                raise ValueError(
+                    f"score step: form is 'pass_at_k' with metric {self.metric!r}, floor {self.floor}, ceiling {self.ceiling}; "
+                    "it needs a metric such as pass_at_8, floor 0 and ceiling 1"
+                )
         if self.floor == self.ceiling:
             raise ValueError(f"score step: floor and ceiling are both {self.floor}; the score of a useless model is the floor")
 
@@ -49,7 +70,7 @@ class Curve:
     step: ScoreStep
     centre: float
     parameters: np.ndarray
-    """(a, b)."""
+    """(a, b), and more in other forms."""
     covariance: np.ndarray
     spread: float
     """Standard deviation of a checkpoint around the curve, in the unit of the score."""
@@ -104,8 +125,9 @@ def forecast_score(curve: Curve, losses: np.ndarray, noise: float) -> ScoreForec
     count = len(losses)
     # A multivariate t: errors of the curve and scatter share the estimate of the spread.
     inflated = np.sqrt(curve.freedom / random.chisquare(curve.freedom, count))
-    root = np.linalg.cholesky(curve.covariance + 1e-18 * np.eye(2))
-    curves = curve.parameters + (random.standard_normal((count, 2)) @ root.T) * inflated[:, None]
+    size = len(curve.parameters)
+    root = np.linalg.cholesky(curve.covariance + 1e-18 * np.eye(size))
+    curves = curve.parameters + (random.standard_normal((count, size)) @ root.T) * inflated[:, None]
     scores = curve.at(losses, curves) + random.standard_normal(count) * curve.spread * inflated
     ends = {level: (0.5 - level / 2, 0.5 + level / 2) for level in LEVELS}
     intervals = {level: (float(np.quantile(scores, a)), float(np.quantile(scores, b))) for level, (a, b) in ends.items()}
@@ -122,6 +144,8 @@ class Scored:
     losses: np.ndarray
     scores: np.ndarray
     policy: str
+    by_k: Mapping[int, np.ndarray] = field(default_factory=dict)
+    """pass@k of each checkpoint by k, for the form `pass_at_k`."""
 
 
 def scored_points(step: ScoreStep, task: str, metric: str, results: Sequence[Artifact]) -> Scored:
@@ -137,7 +161,17 @@ def scored_points(step: ScoreStep, task: str, metric: str, results: Sequence[Art
         raise RefusedScoreError(f"the results have {len(policies)} policies ({', '.join(policies)}); score all by one")
     points = list(by_checkpoint.values())
     columns = [[_value(outcomes, *wanted) for outcomes in points] for wanted in ((task, metric), (step.task, step.metric))]
-    return Scored(tuple(each[0].checkpoint.name for each in points), np.array(columns[0]), np.array(columns[1]), policies[0])
+    names = tuple(each[0].checkpoint.name for each in points)
+    by_k = {k: np.array([_value(outcomes, step.task, f"{PASS_AT}{k}") for outcomes in points]) for k in _ks(step, points)}
+    return Scored(names, np.array(columns[0]), np.array(columns[1]), policies[0], by_k)
+
+
+def _ks(step: ScoreStep, points: Sequence[Sequence[Outcome]]) -> list[int]:
+    """Every k that all checkpoints have a pass@k of."""
+    if step.form != "pass_at_k":
+        return []
+    found = [{metric for outcome in outcomes for task, metric in outcome.scores if task == step.task} for outcomes in points]
+    return sorted(int(name.removeprefix(PASS_AT)) for name in set.intersection(*found) if name.startswith(PASS_AT))
 
 
 def _value(outcomes: Sequence[Outcome], task: str, metric: str) -> float:

@@ -364,6 +364,37 @@ def test_a_score_is_forecast_in_two_steps_frozen_and_judged(before: Store) -> No
     assert swapped.outcome == "void" and swapped.why.startswith("it forecasts quiz accuracy")
 
 
+@dataclass(frozen=True)
+class Sampled:
+    """A loss, and pass@k of a checkpoint whose problems have chances about the curve of `quiz`."""
+
+    loss: float
+
+
+def sampled_scores(out: Writer, config: Sampled, checkpoint: Artifact) -> None:
+    random = np.random.default_rng(int(1000 * config.loss))
+    chance = 1 / (1 + np.exp(3 * (config.loss - FORECAST_LOSS) + random.normal(0, 1, 500)))
+    values = {("held-out", "loss"): config.loss} | {("code", f"pass_at_{k}"): (1 - (1 - chance) ** k).mean() for k in (1, 4, 8)}
+    out.extra["scores"] = [{"task": task, "metric": metric, "value": value} for (task, metric), value in values.items()]
+    out.extra["policy"] = {"data_version": "p2"}
+    (out.folder / "scores.json").write_text("{}")
+
+
+def test_pass_at_k_is_forecast_by_one_curve_for_all_k(before: Store) -> None:
+    stage, nodes = Stage("tests.sampled", "1", sampled_scores), []
+    for number, apart in enumerate((-0.6, -0.4, -0.2, 0.2, 0.4, 0.6, 0.8)):
+        run = Node(("runs", f"s{number}", "pretended"), None, PRETENDED, Pair(FORECAST_LOSS + apart, 0.0))
+        nodes.append(Node(("runs", f"s{number}", "scores"), None, stage, Sampled(FORECAST_LOSS + apart), {"checkpoint": run}))
+    step = ScoreStep("code", "pass_at_8", form="pass_at_k")
+    facts = made(before, two_steps(tuple(nodes), step, name="pass")).manifest.extra["forecast"]
+    curve = facts["steps"]["curve"]
+    assert facts["metric"]["name"] == "pass_at_8" and curve["form"] == "pass_at_k" and len(curve["parameters"]) == 3
+    apart, hardness = facts["steps"]["loss"]["point"] - FORECAST_LOSS, np.random.default_rng(1).normal(0, 1, 9999)
+    chance = 1 / (1 + np.exp(3 * apart + hardness))
+    assert facts["point"] == pytest.approx((1 - (1 - chance) ** 8).mean(), abs=0.02)
+    assert "form" not in made(before, two_steps(name="again", siblings=("f",))).manifest.extra["forecast"]["steps"]["curve"]
+
+
 def test_a_forecast_of_a_loss_keeps_its_identity_beside_the_second_step() -> None:
     assert "score" not in to_jsonable(forecast_node().config) and "score" in to_jsonable(two_steps().config)
 
