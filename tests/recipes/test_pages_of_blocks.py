@@ -7,6 +7,7 @@ that the reader has (names of the file that a piece goes into, an earlier step) 
 import ast
 import re
 import textwrap
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,16 +33,21 @@ from lineage.artifact.store import Store
 from lineage.build.plan import ancestors_first, build
 from marin_assets.definitions import tabled
 from recipes import data, lab, suites
+from recipes.forecasts import Forecast
 from recipes.records.run import AtStep, Evaluation, Run
+from recipes.records.sweep import Sweep
 from recipes.records.tokens import Mix, Tokens
 from recipes.sources import source_config
-from recipes.studies import preferences
+from recipes.studies import annealing, preferences, rates, small_models
+from recipes.studies.critical_batch import critical_batch
 from recipes.studies.default import default_corpus, tiny
 from recipes.studies.isoflop import isoflop
 from recipes.studies.rates import at_rate
 from recipes.sweeps import seed_variance
+from science.search.proposers import NextBudget
 from trainer.spec.config import WarmStart
 from trainer.spec.objectives import Dpo
+from trainer.spec.target import size_of
 
 __all__ = ["own"]
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,6 +59,7 @@ ELSEWHERE = {
     "add_an_environment.md": "recipes/test_pages_of_rewards.py",
     "make_synthetic_data.md": "recipes/test_pages_of_synthetic.py",
     "train_an_adapter.md": "recipes/test_pages_of_rewards.py",
+    "train_on_chat.md": "recipes/test_new_tokens.py",
     "train_with_rewards.md": "recipes/test_pages_of_rewards.py",
     "verify_a_checkpoint.md": "standards/test_export.py",
 }
@@ -61,12 +68,15 @@ HERE = {
     "add_a_filter.md": 6,
     "add_a_model_family.md": 1,
     "add_an_eval_suite.md": 4,
+    "anneal_in_pairs.md": 1,
     "ask_the_lineage.md": 1,
     "compare_contamination_policies.md": 1,
     "correlate_pools.md": 1,
     "declare_a_sweep.md": 1,
-    "fit_a_law.md": 3,
+    "fit_a_law.md": 4,
+    "fit_batches_and_repetition.md": 2,
     "promote_a_variant.md": 1,
+    "search_for_settings.md": 2,
     "train_with_preferences.md": 2,
 }
 """Number of blocks on the pages of this file; a new block needs a test."""
@@ -251,23 +261,53 @@ def test_the_study_of_the_page_has_its_asset(own: Path, page: str, has: str, ass
 
 
 def test_crossed_seeds_are_a_sweep_with_a_table_of_variances() -> None:
-    (noise,) = values(blocks("declare_a_sweep.md")[0], run=at_rate(1e-3))
+    (noise,) = values(blocks("declare_a_sweep.md")[0], run=at_rate("low", 1e-3))
     assert len(noise.trials) == 9 and seed_variance(noise).key == ("sweeps", "noise", "seed_variance")
 
 
 def test_a_sweep_with_a_law_forecasts_a_run() -> None:
-    declare, forecast, _ = blocks("fit_a_law.md")
+    declare, forecast, score, _ = blocks("fit_a_law.md")
     (ladder,) = values(declare, trials=isoflop().trials, budgets=isoflop().budgets)
     assert ladder.law is not None and ladder.name == "ladder"
     run = tiny()
     (forecast_run,) = values(forecast, spec=run.spec, mix=run.data, evaluation=run.evaluation, ladder=lambda: ladder)
     assert forecast_run.forecast.node(forecast_run).key == ("forecasts", "ladder-5x")
+    given = {"spec": run.spec, "mix": run.data, "evaluation": run.evaluation, "ladder": lambda: ladder}
+    given |= {"Run": Run, "Forecast": Forecast, **dict.fromkeys("abcdef", tiny)}
+    (scored,) = values(score.replace("arithmetic", "hellaswag"), **given)
+    assert scored.forecast.judged_by == ("hellaswag", "accuracy") and len(scored.forecast.points) == 6
 
 
 def test_the_law_of_the_published_table_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    values(blocks("fit_a_law.md")[2])
+    values(blocks("fit_a_law.md")[3])
     at, low, *_ = (float(found) for found in re.findall(r"\d+\.\d+", capsys.readouterr().out))
     assert 1 < low < at < 3
+
+
+def test_an_annealing_is_three_mixes_in_pairs() -> None:
+    names: dict[str, Any] = dict(vars(annealing))
+    exec(blocks("anneal_in_pairs.md")[0], names)
+    assert names["tiny_annealing"]() == replace(annealing.tiny_annealing(), seeds=(0, 1, 2))
+
+
+def test_sweeps_have_an_estimate_of_critical_batch_or_of_repetition() -> None:
+    batch, repeats = blocks("fit_batches_and_repetition.md")
+    (critical,) = values(batch, Sweep=Sweep, trials=critical_batch().trials)
+    (repeated,) = values(repeats, Sweep=Sweep, trials=isoflop().trials, budgets=isoflop().budgets)
+    assert critical.critical_batch.exponent == 0.28 and repeated.repetition is not None
+
+
+def test_searches_declare_their_next_trials() -> None:
+    rates_page, sizes_page = blocks("search_for_settings.md")
+    names: dict[str, Any] = {"my_sweep": rates.tiny_rates, "at_rate": at_rate, "Mapping": Mapping, "Run": Run}
+    exec(rates_page, names)
+    searched = names["my_search"]()
+    assert searched.run_at("next", {"learning_rate": 2e-3}) == at_rate("next", 2e-3)
+    names |= {**vars(small_models), "isoflop": isoflop, "NextBudget": NextBudget, "size_of": size_of}
+    exec(sizes_page, names)
+    next_budget = names["isoflop_next"]()
+    run = next_budget.run_at("next", {"width": 48.0, "budget": 1.6e13, "seed": 0.0})
+    assert run.spec.model.hidden_dim == 48 and size_of(run.spec).flops == pytest.approx(1.6e13, rel=0.05)
 
 
 def test_the_pairs_and_the_run_of_the_page_are_preferences() -> None:
