@@ -59,7 +59,8 @@ QUIET: Mapping[str, str] = {
     "lineage.artifact.packages": "says with which packages",
     "lineage.artifact.trash": "marks what a purge may bring back",
     "lineage.artifact.verified": "refuses bytes that changed",
-    "lineage.commit_log": "answers who was made from what",
+    "lineage.commit_log.entries.announce": "tells others of a commit",
+    "lineage.commit_log.entries.announce_deletion": "tells others of a deletion",
     "lineage.jobs.child_processes": "starts jobs",
     "lineage.jobs.regions": "refuses reads from far away",
     "lineage.names": "refuses names that lead elsewhere",
@@ -72,7 +73,6 @@ QUIET: Mapping[str, str] = {
     "lineage.shards.measure": "measures seconds and memory",
     "lineage.shards.oom_kills": "says why a worker died",
     "lineage.trust.verdict_log": "keeps what people say of an artifact",
-    "serving.refusals": "refuses requests",
     "serving.server.metrics": "counts requests",
     "trainer.faults": "kills what a test names",
     "trainer.picture": "draws beside a checkpoint, for a person at a terminal",
@@ -83,7 +83,8 @@ QUIET: Mapping[str, str] = {
     "trainer.spec.checks": "refuses a config",
     "trainer.trackers": "sends metrics elsewhere",
 }
-"""Modules that watch or refuse work and decide no byte of an artifact: they, and what only they import, are no stage's code."""
+"""Modules, and names in modules, that watch or refuse work and decide no byte of an artifact: they, and what only they import,
+are no stage's code. A module that some stage asks for an answer is not one of them (`lineage.commit_log`: an audit asks it)."""
 DRAWING_PACKAGES = frozenset({"rich"})
 """They draw progress bars (lineage/progress.py, datakit/sources/download.py); no bytes of artifacts come from them."""
 

@@ -241,6 +241,13 @@ def test_the_machinery_of_plans_and_gates_is_no_code_of_a_data_stage() -> None:
     assert "datakit.sources.pydoc_pages" in code_closure("datakit.sources.raw").files
 
 
+def test_the_commit_log_is_code_of_a_stage_that_asks_it_and_of_no_stage_that_only_tells_it() -> None:
+    """Every commit tells it; the audit of a run on rewards finds its legs by it."""
+    log = {"lineage.commit_log.reader", "lineage.commit_log.entries", "lineage.commit_log.keys"}
+    assert log <= code_closure("post_training.audit").files.keys()
+    assert log.isdisjoint(code_closure("datakit.dedup.minhash").files)
+
+
 def test_what_writes_every_artifact_is_code_of_every_stage() -> None:
     """No stage imports it; a commit that left out a file would make another artifact."""
     assert {"lineage.writing.write", "lineage.writing.commit", "lineage.writing.working_folder"} <= code_closure(
