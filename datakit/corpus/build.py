@@ -28,6 +28,7 @@ from datakit.corpus.removals import Removed, read_removed
 from datakit.dedup.cluster_lookup import sort_clusters
 from datakit.dedup.paragraph_cuts import cut_table, emptied
 from datakit.documents.parts import (
+    DOCUMENTS,
     as_frame,
     document_paths,
     iterate_part,
@@ -73,7 +74,8 @@ def build_corpus(
     cutoff = read_cutoff(optional.pop("cutoff"), source) if config.best_scores else None
     removed = read_removed(optional.pop("removals"), duplicates) if config.remove_listed else None
     spans = optional.pop("paragraphs").folder() / SPANS_FOLDER / source if config.cut_paragraphs else None
-    clusters = sort_clusters(out, duplicates.files(DUPLICATES_FILE)[0], [source])
+    documents = sum(entry.rows or 0 for entry in normalized.manifest.files if entry.path.startswith(f"{DOCUMENTS}/"))
+    clusters = sort_clusters(out, duplicates.files(DUPLICATES_FILE)[0], [source], documents)
     attributes = Attributes.of(source, clusters, config, contamination=contamination, **optional)
     arguments = config, attributes, cutoff, removed, spans
     decided = out.map_shards(decide_part, {f"decide-{part.stem}": (part, *arguments) for part in parts})

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from datakit.costs.joins import Join, Scope, joins
+from datakit.costs.joins import Join, Scope, joins, lookup
 from datakit.costs.rates import Estimate, Rate, fit
 from datakit.documents.parts import TARGET_PART_BYTES
 from datakit.tokens.cache import SHARD_BYTES
@@ -143,10 +143,11 @@ def plan(measured: Measured, corpus: Corpus) -> DataPlan:
     scope = replace(largest.scope.times(factor), parts=parts)
     kept = largest.corpus_bytes * factor
     planned = tuple(joins(scope))
-    by_number = ("repeats", "repeats-by-number")
+    repeated = ("clusters-by-id", "repeats", "repeats-by-number")
     of_stage = {
-        "duplicates": [join for join in planned if join.name not in by_number],
-        "paragraphs": [join for join in planned if join.name in by_number],
+        "duplicates": [join for join in planned if join.name not in repeated],
+        "paragraphs": [join for join in planned if join.name in repeated],
+        "corpus": [lookup(scope, corpus.sources)],
     }
     corpus_parts = max(corpus.sources, round(kept / TARGET_PART_BYTES))
     of_each = corpus.sources

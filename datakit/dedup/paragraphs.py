@@ -75,7 +75,8 @@ def find_repeats(out: Writer, config: ParagraphsConfig, normalized: tuple[Artifa
     rows = parts[-1].first + parts[-1].rows
     workers = 1 if rows < SMALL_SCOPE_ROWS else None
     scratch = out.folder / SCRATCH_FOLDER
-    clusters = sort_clusters(out, duplicates.files(DUPLICATES_FILE)[0], list(dict.fromkeys(part.source for part in parts)))
+    sources = list(dict.fromkeys(part.source for part in parts))
+    clusters = sort_clusters(out, duplicates.files(DUPLICATES_FILE)[0], sources, rows, workers)
     repeated = out.map_shards(find_in_part, {f"find-{p.index:06d}": (p, clusters, config.min_words) for p in parts}, workers)
     paragraphs = sum(int(str(s["paragraphs"])) for s in repeated.values())
     size = paragraphs * PARAGRAPH_BYTES

@@ -90,9 +90,9 @@ def test_planned_requests_are_the_counted_ones_whatever_the_number_of_parts(gcs:
             counts, given, own = requests(gcs, store, node)
             assert counts["upload"] == own + WRITES_A_COMMIT, node.key
             assert counts["list"] <= LISTS_A_COMMIT
-            read = counts["read"] + counts.get("stat", 0) + counts["bucket"] - given
+            read = counts["read"] + counts.get("stat", 0) - given  # how often the region is asked for depends on threads
             most = READS_A_COMMIT + READS_AN_INPUT * len(list(node.parents()))
-            assert read <= most and fixed.setdefault(node.key, read) == read, node.key
+            assert read + counts["bucket"] <= most and fixed.setdefault(node.key, read) == read, node.key
             files.setdefault(node.key, []).append(given)
     assert all(few < many for few, many in files.values())
 
