@@ -13,10 +13,10 @@ from marin_assets.event_log import STAGE_METADATA
 from marin_assets.factory import AssetTemplate, Invariant, WarningCheck, checked, single
 from marin_assets.invariants import forms_agree, forms_converged
 from marin_assets.references import after_inputs
-from recipes.forecasts import forecast, forecast_of, outcome, verdict
+from recipes.forecasts import forecast_of, outcome, verdict
 from recipes.records.run import Run
 from recipes.records.sweep import Sweep
-from recipes.sweeps import critical_batch, fit, repetition, result, seed_variance, table, table_now
+from recipes.sweeps import critical_batch, fit, repetition, result, results, seed_variance, table, table_now
 from resources.lab import Lab
 from science.forecasts.board import BOARD, KEY, build_board
 
@@ -67,11 +67,12 @@ def forecast_templates(run: Run) -> Iterator[AssetTemplate]:
     if of is None:
         return
     rows = (
-        (forecast(of, run), f"What the law of `{of.sweep.name}` says of `{run.name}`, frozen before the run can start."),
+        (of.node(run), f"What `{of.sweep.name}` says of `{run.name}`, frozen before the run can start."),
         (outcome(of, run), f"Held-out scores of the last checkpoint of `{run.name}`, by the policy of the trials."),
         (verdict(of, run), f"Whether `{run.name}` came out as forecast: hit, low, high, or void with the reason."),
     )
-    collected = {node.key: dg.AllPartitionMapping() for node in (*of.scores, outcome(of, run)) if of.score is not None}
+    several = (*of.scores, outcome(of, run)) if of.score is not None else results(of.sweep)
+    collected = {node.key: dg.AllPartitionMapping() for node in several}
     for node, description in rows:
         if of.score is not None and node is outcome(of, run):
             continue  # the run's own evaluation, which is an asset already

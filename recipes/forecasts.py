@@ -1,6 +1,6 @@
 """Forecasts of runs as declared, and their nodes: the forecast, the result that it is judged by, and the verdict."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 from evals.items.stage import TRIAL_RESULT, TaskSpec
@@ -11,9 +11,10 @@ from recipes.data import corpora, tokenizer
 from recipes.records.placement import CANONICAL
 from recipes.records.run import Run
 from recipes.records.sweep import Sweep
-from recipes.runs import checkpoint, eval_tasks, mixture, task_result
-from recipes.sweeps import RESULT_CONFIG, fit, table
+from recipes.runs import checkpoint, eval_tasks, mixture, start, task_result
+from recipes.sweeps import RESULT_CONFIG, fit, results, table
 from science.forecasts.freeze import FORECAST, ForecastConfig
+from science.forecasts.ladder import LADDER_FORECAST, LadderConfig
 from science.forecasts.two_steps import ScoreStep
 from science.forecasts.verdict import VERDICT, VerdictConfig
 
@@ -76,6 +77,52 @@ class Forecast:
         return found
 
 
+@dataclass(frozen=True)
+class LadderForecast:
+    """What branches of smaller models say of the branch of a larger one: `Run(..., forecast=LadderForecast("f", branches))`.
+
+    The run starts from a step of a larger model; each trial of the sweep starts from a smaller one.
+    """
+
+    name: str
+    sweep: Sweep
+    """Branches of the smaller rungs. At least one rung has two, in different data orders."""
+
+    asymptote: float | None = None
+    """Loss that no budget reaches; None: it is fitted, which takes four rungs."""
+
+    siblings: tuple[str, ...] = ()
+    beyond: str = ""
+    score: ScoreStep | None = field(default=None, init=False)
+    scores: tuple[Node, ...] = field(default=(), init=False)
+
+    def __post_init__(self) -> None:
+        if strange := [trial.name for trial in self.sweep.trials if trial.start is None]:
+            raise ValueError(f"forecast {self.name}: trials {', '.join(strange)} start from nothing; a rung is a branch")
+
+    @property
+    def judged_by(self) -> tuple[str, str]:
+        """Task and metric of the result that judges it."""
+        return self.sweep.loss.task, self.sweep.loss.metric
+
+    def node(self, run: Run) -> Node:
+        return ladder_forecast(self, run)
+
+
+type AnyForecast = Forecast | LadderForecast
+
+
+@cache
+def ladder_forecast(of: LadderForecast, run: Run) -> Node:
+    """The point and intervals for a branch of the largest rung. Raises: ValueError for a run that starts from nothing."""
+    before, loss = start(run), of.sweep.loss
+    if before is None:
+        raise ValueError(f"forecast {of.name}: run {run.name} starts from nothing; a ladder forecasts a branch")
+    config = LadderConfig(run.spec, loss.task, loss.metric, loss.unit, of.asymptote, siblings=of.siblings, beyond=of.beyond)
+    inputs = {"results": results(of.sweep), "mixture": mixture(run), "start": before}
+    return Node(("forecasts", of.name), None, LADDER_FORECAST, config, inputs)
+
+
 @cache
 def forecast(of: Forecast, run: Run) -> Node:
     """The point and intervals for a run, bound to its spec, its mixture, the metric and the policy."""
@@ -90,7 +137,7 @@ def forecast(of: Forecast, run: Run) -> Node:
 
 
 @cache
-def outcome(of: Forecast, run: Run) -> Node:
+def outcome(of: AnyForecast, run: Run) -> Node:
     """Held-out scores of the run's last checkpoint, made as those of the trials are; or its evaluation on the score's task."""
     if of.score is not None:
         name = of.score.task.split("/")[0]
@@ -105,7 +152,7 @@ def outcome(of: Forecast, run: Run) -> Node:
 
 
 @cache
-def verdict(of: Forecast, run: Run) -> Node:
+def verdict(of: AnyForecast, run: Run) -> Node:
     """Hit, low, high or void."""
     config = VerdictConfig(*of.judged_by)
     return Node(
@@ -113,10 +160,10 @@ def verdict(of: Forecast, run: Run) -> Node:
     )
 
 
-def forecast_of(run: Run) -> Forecast | None:
+def forecast_of(run: Run) -> AnyForecast | None:
     """The forecast of a run. Raises: ValueError for a run that is not placed canonically or has a forecast of another kind."""
     if run.forecast is None:
         return None
-    if not isinstance(run.forecast, Forecast) or run.place != CANONICAL:
+    if not isinstance(run.forecast, Forecast | LadderForecast) or run.place != CANONICAL:
         raise ValueError(f"run {run.name}: its forecast is {run.forecast!r} at {run.place}; only a declared run has one")
     return run.forecast

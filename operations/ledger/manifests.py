@@ -191,6 +191,7 @@ _OF_STAGE = {
     "evals.trial_result": _result,
     "evals.audit": _audit,
     "science.forecast": _forecast,
+    "science.ladder_forecast": _forecast,
     "science.verdict": _forecast_verdict,
     "datakit.raw": _raw,
     REWARD_CHECKPOINT[0]: _checkpoint,

@@ -117,7 +117,7 @@ def _forecasts(world: World, names: Names, places: Sequence[Place]) -> list[tupl
             if child not in seen and stage.startswith(("science.", "evals.trial_result", "evals.result")):
                 seen.add(child)
                 pending.append(child)
-                if stage in ("science.forecast", "science.verdict"):
+                if stage in ("science.forecast", "science.ladder_forecast", "science.verdict"):
                     found[child] = None
     return [(names.artifact(place),) for place in sorted(found)]
 

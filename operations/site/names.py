@@ -34,6 +34,7 @@ KIND_OF_STAGE: Mapping[str, str] = {
     "evals.trial_result": "evaluation",
     "evals.audit": "audit",
     "science.forecast": "forecast",
+    "science.ladder_forecast": "forecast",
     "science.verdict": "forecast",
     "datakit.corpus": "corpus",
     "datakit.raw": "source",

@@ -21,6 +21,7 @@ PUBLISHED = ("trainer.hf_model", "trainer.hf_adapter", "trainer.gguf", "lineage.
 KEPT_STAGES: Mapping[str, str] = {
     **dict.fromkeys(PUBLISHED, "published or exported"),
     "science.forecast": "a frozen forecast",
+    "science.ladder_forecast": "a frozen forecast",
     "science.verdict": "the verdict on a forecast",
     "science.promotion": "the verdict on a variant",
     "lineage.waiver": "a waiver",

@@ -1,4 +1,4 @@
-"""Branches from one checkpoint, trained for real: an annealing over two mixes and three orders, judged in pairs."""
+"""Branches of checkpoints, trained for real: an annealing judged in pairs, and a ladder that forecasts its largest branch."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -11,13 +11,19 @@ from evals.tasks.trial_result import score_trial
 from lineage.artifact.store import Store
 from lineage.build.plan import Node, ancestors_first, build, exists, resolve, spec_of
 from lineage.jobs.job import Job
+from lineage.order.mixture import StepPhase
 from marin_assets.definitions import build_defs, tabled
 from recipes.annealings import Annealing, annealing_verdict
+from recipes.forecasts import LadderForecast, verdict
 from recipes.lab import Declarations
 from recipes.records.run import AtStep, Run
+from recipes.records.sweep import Sweep
 from recipes.records.tokens import Mix, Tokens, TrainedTokenizer
+from recipes.runs import checkpoint
 from resources.lab import LabResource
+from science.forecasts.freeze import RefusedForecastError
 from trainer.spec.config import WarmStart
+from trainer.spec.llama import LlamaConfig
 from trainer.spec.schedules import WarmupStableDecay
 from trainer.spec.stage import CHECKPOINT, TRIAL
 from trainer.train import train
@@ -67,12 +73,73 @@ def make(store: Store, nodes: list[Node]) -> None:
 def test_an_annealing_is_trained_and_judged(tmp_path: Path) -> None:
     store, of = Store(str(tmp_path)), annealing()
     make(store, [annealing_verdict(of)])
-    verdict = resolve(store, annealing_verdict(of))
-    (row,) = verdict.manifest.extra["annealing"]["rows"]
+    judged = resolve(store, annealing_verdict(of))
+    (row,) = judged.manifest.extra["annealing"]["rows"]
     assert row["mix"] == "prose" and row["pairs"] == 3 and row["smallest_visible"] > 0
     assert row["verdict"] in ("better", "worse", "undecided") and row["low"] < row["difference"] < row["high"]
-    starts = [a for a in store.walk_up(verdict) if a.spec.key == ("runs", "base", "checkpoint")]
+    starts = [a for a in store.walk_up(judged) if a.spec.key == ("runs", "base", "checkpoint")]
     assert len({a.spec.address for a in starts}) == 1, "all branches have one checkpoint among their ancestors"
+
+
+RUNGS, LARGEST = (16, 24, 36, 52), 80
+"""Steps of each rung. All have one shape, so that one program trains them."""
+
+
+def rungs() -> Sweep:
+    """A model of one layer after more and more steps."""
+    run = base()
+    assert isinstance(run.spec.model, LlamaConfig)
+    model = replace(run.spec.model, num_layers=1)
+    schedule = WarmupStableDecay(5e-3, warmup_steps=1, decay_frac=0.0, min_lr_ratio=1.0)
+    spec = replace(run.spec, model=model, save_every_steps=None, schedule=schedule)
+    every = (*RUNGS, LARGEST)
+    return Sweep("rungs", tuple(replace(run, spec=replace(spec, name=f"n{steps}", num_steps=steps)) for steps in every))
+
+
+def rung_branch(name: str, steps: int, order: int) -> Run:
+    """A quarter of a rung's steps on one source, in a data order."""
+    rung = rungs().trial(f"n{steps}")
+    schedule = WarmupStableDecay(1e-3, warmup_steps=1, decay_frac=0.5, min_lr_ratio=0.0)
+    spec = replace(rung.spec, name=name, num_steps=steps // 4, schedule=schedule, seed=order, start=WarmStart())
+    mix = Mix(f"end-o{order}", TOKENS, (StepPhase(0, (("vendored_prose", 1.0),)),), 16, order_seed=order)
+    return Run(spec, mix, rung.evaluation, start=AtStep(rung, steps))
+
+
+def ladder() -> tuple[LadderForecast, Run]:
+    """A forecast from four rungs in two orders, and the run that it forecasts."""
+    branches = Sweep("branches", tuple(rung_branch(f"n{steps}-o{n}", steps, n) for steps in RUNGS for n in (0, 1)))
+    of = LadderForecast("top", branches, asymptote=2.0)
+    return of, replace(rung_branch("largest", LARGEST, 2), forecast=of)
+
+
+@pytest.mark.slow
+def test_a_ladder_forecasts_its_largest_branch_before_it_is_trained(tmp_path: Path) -> None:
+    store, (of, target) = Store(str(tmp_path)), ladder()
+    make(store, [verdict(of, target)])
+    frozen = resolve(store, of.node(target)).manifest.extra["forecast"]
+    assert len(frozen["rungs"]) == 8 and frozen["target"]["flops"] > frozen["largest_budget"]
+    trained = resolve(store, checkpoint(target, LARGEST // 4))
+    assert trained.input("forecast").data_version == resolve(store, of.node(target)).data_version
+    judged = resolve(store, verdict(of, target)).manifest.extra["verdict"]
+    low, high = frozen["intervals"]["0.9"]
+    wanted = "low" if judged["measured"] < low else "high" if judged["measured"] > high else "hit"
+    assert judged["outcome"] == wanted
+    with pytest.raises(RefusedForecastError, match="the target's recipe was trained already"):
+        late = LadderForecast("late", of.sweep, asymptote=2.1)
+        make(store, [late.node(target)])
+
+
+def test_a_ladder_is_declared_as_sweeps_and_a_run() -> None:
+    of, target = ladder()
+    table_of, kept = tabled(Declarations(runs=(target,), sweeps=(rungs(), of.sweep)))
+    assert kept.broken == () and ("forecasts", "top", "verdict") in table_of
+    node = of.node(target)
+    assert set(node.inputs) == {"results", "mixture", "start"} and len(node.inputs["results"]) == 8
+    build_defs(LabResource(root="unused"), ferry=small_ferry(), declared=kept)
+    with pytest.raises(ValueError, match="trials n16, n24, n36, n52, n80 start from nothing; a rung is a branch"):
+        LadderForecast("top", rungs())
+    with pytest.raises(ValueError, match="run base starts from nothing; a ladder forecasts a branch"):
+        of.node(base())
 
 
 def test_an_annealing_adds_four_assets_whatever_its_branches() -> None:
