@@ -5,7 +5,7 @@ the UI. What a round's trials are is read from its proposal in the store.
 """
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import dagster as dg
 
@@ -69,6 +69,14 @@ def search_templates(search: Search) -> Iterator[AssetTemplate]:
     if search.first.law is not None:
         described = f"The law of `{first}` with the trials of all rounds up to this one."
         yield _by_round(search, search.fit(1, table), Rounds.fit, described, "json", FILES, CONVERGED)
+
+
+def add_first_rounds(instance: dg.DagsterInstance, searches: Sequence[Search]) -> None:
+    """Make the first round of each search a partition, which can be made. Dagster's UI draws 0 of 0 partitions as made."""
+    for search in searches:
+        name = str(rounds(search.name).name)
+        if not instance.get_dynamic_partitions(name):
+            instance.add_dynamic_partitions(name, [search.round_names[0]])
 
 
 def search_asset(search: Search) -> dg.AssetsDefinition:
