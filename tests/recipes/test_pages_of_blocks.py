@@ -38,7 +38,7 @@ from recipes.records.run import AtStep, Evaluation, Run
 from recipes.records.sweep import Sweep
 from recipes.records.tokens import Mix, Tokens
 from recipes.sources import source_config
-from recipes.studies import annealing, preferences, rates, small_models
+from recipes.studies import annealing, midtraining, preferences, rates, small_models
 from recipes.studies.critical_batch import critical_batch
 from recipes.studies.default import default_corpus, tiny
 from recipes.studies.isoflop import isoflop
@@ -75,6 +75,7 @@ HERE = {
     "declare_a_sweep.md": 1,
     "fit_a_law.md": 4,
     "fit_batches_and_repetition.md": 2,
+    "forecast_midtraining.md": 1,
     "promote_a_variant.md": 1,
     "search_for_settings.md": 2,
     "train_with_preferences.md": 2,
@@ -295,6 +296,12 @@ def test_sweeps_have_an_estimate_of_critical_batch_or_of_repetition() -> None:
     (critical,) = values(batch, Sweep=Sweep, trials=critical_batch().trials)
     (repeated,) = values(repeats, Sweep=Sweep, trials=isoflop().trials, budgets=isoflop().budgets)
     assert critical.critical_batch.exponent == 0.28 and repeated.repetition is not None
+
+
+def test_a_branch_is_forecast_from_a_ladder() -> None:
+    (run,) = values(blocks("forecast_midtraining.md")[0], **vars(midtraining))
+    declared = lab.declarations().run("rung_64_prose")
+    assert run.forecast.node(run).key == declared.forecast.node(declared).key == ("forecasts", "rung_64_prose")
 
 
 def test_searches_declare_their_next_trials() -> None:
