@@ -7,7 +7,7 @@ three times those of the traced forward pass over the full span of attention, as
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import equinox as eqx
@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from haliax import NamedArray
 from jax.core import ShapedArray
 from jax.extend.core import ClosedJaxpr, Jaxpr, Var
-from jax.sharding import AbstractMesh, Mesh
+from jax.sharding import AbstractMesh, AxisType, Mesh
 from jaxtyping import PyTree
 
 from trainer.model.build import init_model
@@ -29,6 +29,8 @@ from trainer.spec.config import RunSpec
 from trainer.spec.mesh import Layout, MeshShape
 from trainer.spec.moe import MoeConfig
 from trainer.step import initial_step_state
+
+MESH_AXES = ("slice", "data", "expert", "tensor")
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,8 @@ class Footprint:
     device_activation_bytes: int
     """What the backward pass of one microbatch keeps, with the declared `remat`."""
     device_working_bytes: int
-    """An estimate: two gathered layers, the gradient of one, the head, its gradient and one tile of logits."""
+    """An estimate: the weights in the precision of products, two gathered layers, the gradient of one, the head, its gradient,
+    one tile of logits, and the gradients of one layer's activations. With `remat` also what is computed again for one layer."""
     replicated_arrays: int
     """Arrays of a checkpoint that every device holds whole; one host writes each."""
 
@@ -60,7 +63,7 @@ def footprint(spec: RunSpec, shape: MeshShape, devices: int) -> Footprint:
     model = eqx.filter_eval_shape(lambda: init_model(spec.model, key=jax.random.key(spec.seed)))
     state = eqx.filter_eval_shape(lambda m: initial_step_state(spec, m), model)
     sizes = shape.sizes(devices)
-    layout = Layout(cast(Mesh, AbstractMesh(sizes, ("slice", "data", "expert", "tensor"))))  # only shapes are placed on it
+    layout = Layout(cast(Mesh, AbstractMesh(sizes, MESH_AXES)))  # only shapes are placed on it
     batch = spec.batches.size(0)
     microbatch = spec.microbatch_size or batch
     if microbatch % layout.batch_shards:
@@ -74,8 +77,8 @@ def footprint(spec: RunSpec, shape: MeshShape, devices: int) -> Footprint:
         state_bytes=_bytes(state),
         device_state_bytes=_device_bytes(layout, state),
         device_gradient_bytes=gradients,
-        device_activation_bytes=activation_bytes(spec, model, microbatch // layout.batch_shards),
-        device_working_bytes=_working_bytes(spec, model, sizes[2] * sizes[3], microbatch // layout.batch_shards * spec.seq_len),
+        device_activation_bytes=activation_bytes(spec, model, microbatch // layout.batch_shards, sizes[2]),
+        device_working_bytes=_working_bytes(spec, model, layout, sizes, microbatch // layout.batch_shards),
         replicated_arrays=sum(not any(sharding.spec) for sharding in jax.tree.leaves(layout.shardings(state))),
     )
 
@@ -137,14 +140,16 @@ def _inner(params: dict) -> Iterator[ClosedJaxpr | Jaxpr]:
             yield value
 
 
-def activation_bytes(spec: RunSpec, model: LanguageModel, rows: int) -> int:
-    """Bytes that the backward pass of `rows` sequences keeps, without parameters and copies of them.
+def activation_bytes(spec: RunSpec, model: LanguageModel, rows: int, ways: int = 1) -> int:
+    """Bytes that the backward pass keeps on a device that holds `rows` sequences, without parameters and copies of them.
 
     Traced for one row and for two: everything that the forward pass hands to the backward pass. What does not grow with the
-    rows is weights in another precision. Attention is `blocked`, which keeps what flash attention keeps.
+    rows is weights in another precision. Attention is `blocked`, which keeps what flash attention keeps. `ways`: devices that
+    experts are split over; each holds the rows of all of them between its exchanges.
     """
-    one, two = (_kept_bytes(spec, model, count) for count in (1, 2))
-    return (two - one) * rows
+    with jax.sharding.use_abstract_mesh(AbstractMesh((1, 1, ways, 1), MESH_AXES, (AxisType.Auto,) * 4)):
+        one, two = (_kept_bytes(spec, model, count * ways) for count in (1, 2))
+    return (two - one) * rows // ways
 
 
 def _kept_bytes(spec: RunSpec, model: LanguageModel, rows: int) -> int:
@@ -165,13 +170,19 @@ def _kept_bytes(spec: RunSpec, model: LanguageModel, rows: int) -> int:
     return sum(_aval_bytes(_shaped(variable)) for variable in kept)
 
 
-def _working_bytes(spec: RunSpec, model: LanguageModel, ways: int, device_rows: int) -> int:
-    """`ways`: number of devices that a gathered layer is still split over. `device_rows`: tokens of a device's microbatch."""
+def _working_bytes(spec: RunSpec, model: LanguageModel, layout: Layout, sizes: tuple[int, ...], device_rows: int) -> int:
+    """`device_rows`: sequences of a device's microbatch. A gathered layer is still split over `expert` and `tensor`."""
     wide = jnp.dtype(spec.compute.dtype).itemsize
-    layer = _stacked_elements(model) // spec.model.num_layers // ways
+    layer = _stacked_elements(model) // spec.model.num_layers // (sizes[2] * sizes[3])
     head = spec.model.vocab_size * spec.model.hidden_dim
-    rows = min(loss_rows(spec.model.vocab_size), device_rows)
-    return 2 * layer * wide + layer * 4 + head * (wide + 4) + rows * spec.model.vocab_size * (4 + wide)
+    rows = min(loss_rows(spec.model.vocab_size), device_rows * spec.seq_len)
+    loss = head * (wide + 4) + rows * spec.model.vocab_size * (4 + wide)
+    # XLA moves the conversion of all layers before the loop over layers (read in compiled steps for v5p, libtpu 0.0.48.1)
+    converted = _device_bytes(layout, parameters_of(model)) // 4 * wide if wide < 4 else 0
+    whole = replace(spec, compute=replace(spec.compute, remat="none"))
+    of_layer = activation_bytes(whole, model, device_rows, sizes[2]) // spec.model.num_layers
+    times = (2 if isinstance(spec.model, MoeConfig) else 1) + (spec.compute.remat != "none")
+    return converted + max(loss, 2 * layer * wide + layer * 4 + times * of_layer)
 
 
 def _stacked_elements(model: PyTree) -> int:

@@ -51,16 +51,19 @@ def experts_output(
     """
     if capacity is not None:
         ids = jnp.where(ranks(ids, weights.gate.shape[0]) < capacity, ids, weights.gate.shape[0])
-    weights = ExpertWeights(*(each.astype(x.dtype) for each in weights))
     match engine:
         case "reference":
-            return _by_masks(x, ids, shares, weights, activation)
+            return _by_masks(x, ids, shares, _converted(weights, x), activation)
         case "tiled":
-            return _tiled(x, ids, shares, weights, activation)
+            return _tiled(x, ids, shares, _converted(weights, x), activation)
         case "ragged":
             return _grouped(x, ids, shares, weights, activation, jax.lax.ragged_dot)
         case "hopper":
             return _grouped(x, ids, shares, weights, activation, hopper_product)
+
+
+def _converted(weights: ExpertWeights, x: Array) -> ExpertWeights:
+    return ExpertWeights(*(each.astype(x.dtype) for each in weights))
 
 
 def ranks(ids: Int[Array, "N k"], count: int) -> Int[Array, "N k"]:
@@ -99,9 +102,47 @@ def _grouped(x: Array, ids: Array, shares: Array, weights: ExpertWeights, activa
     places = jnp.zeros_like(order).at[order].set(jnp.arange(order.size), unique_indices=True).reshape(ids.shape)
     sizes = jnp.bincount(flat, length=count).astype(jnp.int32)
     rows = _spread(x, order // per_token, places)
-    opened, carried = (checkpoint_name(product(rows, each, sizes), "mlp") for each in weights[:2])
-    out = product(activate(opened, carried, activation), weights.down, sizes)
+    opened, carried = (checkpoint_name(_converting(product, rows, each, sizes), "mlp") for each in weights[:2])
+    out = _closing(product, activation, opened, carried, weights.down, sizes)
     return _combined(out, places, jnp.where(ids < count, shares, 0.0), order)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _converting(product: GroupedProduct, rows: Array, matrices: Array, sizes: Array) -> Array:
+    """The product with the matrices in the precision of the rows.
+
+    The backward pass converts again. A kept copy would hold, for each layer, the experts that a device gathered.
+    """
+    return product(rows, matrices.astype(rows.dtype), sizes)
+
+
+def _converting_backward(product: GroupedProduct, residuals: tuple[Array, Array, Array], grad: Array):
+    rows, matrices, sizes = residuals
+    pull = jax.vjp(lambda left, right: product(left, right, sizes), rows, matrices.astype(rows.dtype))[1]
+    grad_rows, grad_matrices = pull(grad)
+    return grad_rows, grad_matrices.astype(matrices.dtype), None
+
+
+_converting.defvjp(
+    lambda product, rows, matrices, sizes: (_converting(product, rows, matrices, sizes), (rows, matrices, sizes)),
+    _converting_backward,
+)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _closing(product: GroupedProduct, activation: str, opened: Array, carried: Array, down: Array, sizes: Array) -> Array:
+    """The last product of the experts' MLP. The backward pass keeps the two products before it and activates them again."""
+    return _converting(product, activate(opened, carried, activation), down, sizes)
+
+
+def _closing_backward(product: GroupedProduct, activation: str, residuals: tuple[Array, ...], grad: Array):
+    opened, carried, down, sizes = residuals
+    inner, pull = jax.vjp(lambda left, right: activate(left, right, activation), opened, carried)
+    grad_inner, grad_down, _ = _converting_backward(product, (inner, down, sizes), grad)
+    return *pull(grad_inner), grad_down, None
+
+
+_closing.defvjp(lambda product, activation, *arrays: (_closing(product, activation, *arrays), arrays), _closing_backward)
 
 
 @jax.custom_vjp
@@ -111,7 +152,11 @@ def _spread(x: Float[Array, "N D"], sources: Int[Array, " A"], places: Int[Array
 
 
 def _spread_backward(places: Array, grad: Array) -> tuple[Array, None, None]:
-    return grad[places].sum(axis=1, dtype=jnp.promote_types(grad.dtype, jnp.float32)).astype(grad.dtype), None, None
+    wide = jnp.promote_types(grad.dtype, jnp.float32)
+    total = grad[places[:, 0]].astype(wide)
+    for k in range(1, places.shape[1]):
+        total = total + grad[places[:, k]].astype(wide)
+    return total.astype(grad.dtype), None, None
 
 
 _spread.defvjp(lambda x, sources, places: (x[sources], places), _spread_backward)
@@ -129,7 +174,9 @@ def _combined_backward(residuals: tuple[Array, ...], grad: Array) -> tuple[Array
     out, places, shares, order = residuals
     wide = jnp.promote_types(grad.dtype, jnp.float32)
     grad_out = shares.reshape(-1)[order, None].astype(grad.dtype) * grad[order // places.shape[1]]
-    return grad_out, None, jnp.einsum("nkd,nd->nk", out[places].astype(wide), grad.astype(wide)).astype(shares.dtype), None
+    # One of a row's experts at a time: TPUs pad an array [N, k, D] of two experts a row to eight.
+    grad_shares = [jnp.sum(out[each].astype(wide) * grad.astype(wide), axis=1) for each in places.T]
+    return grad_out, None, jnp.stack(grad_shares, axis=1).astype(shares.dtype), None
 
 
 _combined.defvjp(lambda *arrays: (_summed(*arrays[:3]), arrays), _combined_backward)
