@@ -55,6 +55,7 @@ from science.correlation_stage import CORRELATIONS
 from science.forecasts.board import BOARD
 from science.forecasts.fit_stage import FIT
 from science.forecasts.freeze import FORECAST
+from science.forecasts.ladder import LADDER_FORECAST
 from science.forecasts.table import TABLE
 from science.forecasts.verdict import VERDICT
 from science.mixtures.confirmation_stage import SWARM_CONFIRMATION
@@ -132,6 +133,7 @@ def stages() -> Mapping[str, Stage]:
         CRITICAL_BATCH,
         REPETITION,
         ROUND_PROPOSAL,
+        LADDER_FORECAST,
         BOARD,
         ADDITION,
         BENCHMARK,
