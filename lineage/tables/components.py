@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lineage.tables import ranges
 from lineage.tables.shuffle import Part, Shards, Shuffle, TableEngine, joined, range_count, tasks_of
+from lineage.tables.stars import stars
 
 EDGE_BYTES = 16
 LARGEST_GRAPH = 1 << 26
@@ -29,7 +30,7 @@ def components(
         if total <= (LARGEST_GRAPH if largest is None else largest):
             if len(parts) == 1 and not round_number:
                 return parts
-            return engine.shuffle(out, Shuffle(f"{name}-last", joined, tasks_of(parts), "member", ranges.stars))
+            return engine.shuffle(out, Shuffle(f"{name}-last", joined, tasks_of(parts), "member", stars))
         before = sorted(part.digest for part in parts)
         parts = _round(out, engine, parts, f"{name}-{round_number}", range_count(2 * total * EDGE_BYTES))
         round_number += 1

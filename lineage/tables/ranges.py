@@ -1,11 +1,9 @@
-"""Operations on the rows of one range: sort, firsts of a group, distinct rows, semi-join, connected components."""
+"""Operations on the rows of one range: sort, firsts of a group, distinct rows, stars of a graph."""
 
 from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 EDGES = pa.schema([("root", pa.int64()), ("member", pa.int64())])
 """`member` hangs on `root < member`."""
@@ -40,21 +38,6 @@ def repeats(table: pa.Table, keys: Sequence[str], value: str) -> tuple[np.ndarra
 def edges(root: np.ndarray, member: np.ndarray) -> pa.Table:
     """Return a table of `EDGES`."""
     return pa.Table.from_arrays([pa.array(root, pa.int64()), pa.array(member, pa.int64())], schema=EDGES)
-
-
-def stars(table: pa.Table) -> pa.Table:
-    """Return one edge from the smallest number of each connected component to every other, sorted by member."""
-    ends = np.stack([table["root"].to_numpy(), table["member"].to_numpy()], axis=1)
-    nodes, compact = np.unique(ends, return_inverse=True)
-    if not nodes.size:
-        return edges(nodes, nodes)
-    compact = compact.reshape(-1, 2)
-    graph = coo_array((np.ones(len(compact), np.int8), (compact[:, 0], compact[:, 1])), shape=(nodes.size, nodes.size))
-    _, labels = connected_components(graph, directed=False)
-    _, firsts = np.unique(labels, return_index=True)
-    roots = nodes[firsts][labels]
-    hangs = roots != nodes
-    return edges(roots[hangs], nodes[hangs])
 
 
 def from_both_ends(table: pa.Table) -> pa.Table:

@@ -13,9 +13,9 @@ import pytest
 from benchmarks.ray_machines import ray_machines
 from lineage.tables.components import components
 from lineage.tables.local import LocalEngine
-from lineage.tables.ranges import stars
 from lineage.tables.ray_tasks import RayEngine
 from lineage.tables.shuffle import Shuffle
+from lineage.tables.stars import stars
 from lineage.writing.working_folder import SCRATCH_FOLDER
 
 pytest.importorskip("ray", reason="ray is not installed (group `ray` of pyproject.toml)")
