@@ -2,7 +2,8 @@
 
 The recipe was found by hand (docs/log.md, 2026-11-25 and 26): a base that is often wrong but not always, so that most groups
 hold right and wrong answers. At a rate of 2e-3 the first updates move the policy further than its rewards can say where to: two
-of three seeds lost right answers at first, and one never recovered. At 1e-3 every seed rises from the start.
+of three seeds lost right answers at first, and one never recovered. At 1e-3 every seed rises from the start. With a KL
+coefficient of .02 the control with permuted rewards lost 13 points, with .1 at most 1.2.
 """
 
 from dataclasses import replace
@@ -62,7 +63,7 @@ def learner(arm: str, seed: int = 0) -> RewardRun:
     )  # fmt: skip
     control = "permuted_rewards" if arm == "permuted" else "none"
     sampling = SamplingConfig(PROMPTS, GROUP, ANSWER)
-    spec = RewardRunSpec(run, sampling, ARMS[arm], LossConfig(truncated="train"), KLConfig(0.02, "k2"), control=control)
+    spec = RewardRunSpec(run, sampling, ARMS[arm], LossConfig(truncated="train"), KLConfig(0.1, "k2"), control=control)
     return _run(spec, start)
 
 
