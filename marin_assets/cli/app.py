@@ -5,6 +5,7 @@ processes import this file again as their main module, so it imports little of o
 """
 
 import difflib
+import gc
 import importlib
 import logging
 import os
@@ -29,6 +30,8 @@ TOLD = ("datakit", "evals", "lineage", "marin_assets", "serving", "trainer")
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 INTERRUPTED = 130
+COLLECT_AFTER = 100_000
+"""New objects between two collections of garbage. With Python's 700, `marin status` took .15 s longer (2.0 s)."""
 CLUSTER = "--cluster"
 
 
@@ -68,6 +71,7 @@ class LazyGroup(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
+        gc.set_threshold(COLLECT_AFTER)
         arguments = list(sys.argv[1:] if args is None else args)
         debug = "--debug" in arguments
         arguments = [each for each in arguments if each != "--debug"]
