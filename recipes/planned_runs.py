@@ -46,7 +46,7 @@ def april_1e23() -> PlannedRun:
         optimizer=AdamHConfig(beta1=0.9062, beta2=0.95),
         schedule=WarmupStableDecay(1e-3, warmup_steps=steps // 10, decay_frac=0.9, min_lr_ratio=0.0),
         batch_size=2048,
-        microbatch_size=512,
+        microbatch_size=256,
         seq_len=4096,
         num_steps=steps,
         seed=0,
@@ -62,7 +62,7 @@ def april_1e23() -> PlannedRun:
             "parameters of which 16 B are active, 1.02 T tokens, 2,048 sequences a step, experts over 4, AdamH, 14 % of the "
             "peak of 512 chips, which is 28 % of the 256 that a v4-512 has"
         ),
-        chosen="sequences of 4,096, microbatches of 512, full remat in bfloat16, rolling checkpoints every ten minutes",
+        chosen="sequences of 4,096, microbatches of 256, full remat in bfloat16, rolling checkpoints every ten minutes",
     )
 
 

@@ -213,7 +213,7 @@ def rows(run_plan: RunPlan) -> list[tuple[str, str]]:
         ("device: parameters and optimizer", f"{needs.device_state_bytes / GIB:.1f} GiB"),
         ("device: gradients", f"{needs.device_gradient_bytes / GIB:.1f} GiB"),
         ("device: activations kept", f"{needs.device_activation_bytes / GIB:.1f} GiB (remat {run.spec.compute.remat})"),
-        ("device: gathered weights, head tile", f"{needs.device_working_bytes / GIB:.1f} GiB (estimate)"),
+        ("device: gathered weights, one layer's work", f"{needs.device_working_bytes / GIB:.1f} GiB (estimate)"),
         (
             "device: together, of",
             f"{needs.device_bytes / GIB:.1f} of {memory / GIB:.1f} GiB ({needs.device_bytes / memory:.0%})",
