@@ -4,6 +4,7 @@ import html
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -17,6 +18,8 @@ from scenarios.rewards import Learned
 LINES = {"base": "#8d99ae", "rloo": "#2b3a55", "grpo": "#c8553d", "permuted": "#b08968", "own_right": "#588157"}
 SHOWN = {"reward": "mean reward", "kl": "KL to the base, nats a completion", "length": "tokens", "entropy": "nats a token",
          "dead_groups": "share of dead groups", "truncated": "share truncated"}  # fmt: skip
+STYLES = ("-", "--", ":", "-.")
+"""Seeds, in turn."""
 EXAMPLES = 8
 
 
@@ -50,26 +53,30 @@ def curves_png(found: Sequence[Learned], path: Path) -> None:
             facts = [shard.manifest.extra["iteration"] for shard in sorted(each.rollouts, key=lambda s: str(s.spec.partition))]
             values = [one.get(name) for one in facts]
             if each.arm != "base" and values and values[0] is not None:
-                axes.plot(values, color=LINES[each.arm], linewidth=1, label=f"{each.arm} {each.seed}")
+                axes.plot(values, linewidth=1, **_line(each))
         axes.set_title(label, fontsize=9)
         axes.set_xlabel("iteration", fontsize=8)
-        if place == 0:
-            axes.legend(fontsize=7)
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
     figure.savefig(path, dpi=110)
 
 
 def passes_png(found: Sequence[Learned], path: Path) -> None:
     """pass@k of every run."""
-    figure = new_figure(6, 3.6)
+    figure = new_figure(7.5, 3.6)
     axes = figure.add_subplot(1, 1, 1)
     for each in found:
         ks = {int(k): value for k, value in each.scores["pass_at_k"].items()}
-        axes.plot(list(ks), list(ks.values()), color=LINES[each.arm], marker="o", markersize=3, label=f"{each.arm} {each.seed}")
+        axes.plot(list(ks), list(ks.values()), marker="o", markersize=3, **_line(each))
     axes.set_xscale("log", base=2)
     axes.set_ylim(0, 1.02)
     axes.set_xlabel("k")
-    axes.legend(fontsize=7)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside right upper", fontsize=8)
     figure.savefig(path, dpi=110)
+
+
+def _line(run: Learned) -> dict[str, Any]:
+    """Return the color of the arm, the dashes of the seed, and the label."""
+    return {"color": LINES[run.arm], "linestyle": STYLES[run.seed % len(STYLES)], "label": f"{run.arm} {run.seed}"}
 
 
 def verdict_section(evidence: Sequence[Evidence]) -> str:
