@@ -98,7 +98,7 @@ def fit_batches(batches: np.ndarray, losses: np.ndarray, exponent: float, level:
 
     A batch is inside the interval if the F test with 1 and n - 3 degrees does not reject it (Bates and Watts 1988, chapter 6).
     Raises: ValueError for fewer than 5 points or an exponent outside 0..1; RefusedSweepError if larger batches do not lose, or
-    if no batch can be told from any other.
+    if the losses exclude no batch.
     """
     if len(batches) < LEAST_BATCHES or len(set(batches.tolist())) < LEAST_BATCHES:
         raise ValueError(f"{len(set(batches.tolist()))} batches; a critical batch needs at least {LEAST_BATCHES}")

@@ -80,6 +80,6 @@ def fit_repetition(
         what = f"no constant fits the {runs} runs (p {p:.2g}); do all sources repeat alike, and all rates decay?"
         raise RefusedSweepError([Fault("not_the_law_of_repetition", what)])
     if found.low is None and found.high is None:
-        what = "no constant can be told from another; repeat the data more often, or add seeds"
+        what = "the runs exclude no constant; repeat the data more often, or add seeds"
         raise RefusedSweepError([Fault("undecided_repetition", what)])
     return Repetition(found.best, found.low, found.high, p, runs)

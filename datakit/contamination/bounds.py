@@ -87,9 +87,8 @@ def may_match(
             if is_end:
                 break
             last = places[hit]
-            for posting in range(
-                high - 1, low - 1, -1
-            ):  # downwards, so that the row before is still the one of the word before
+            # Downwards, so that the row before is still the one of the word before.
+            for posting in range(high - 1, low - 1, -1):
                 position = posting_positions[posting]
                 shared[position] = True
                 count += 1

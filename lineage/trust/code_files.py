@@ -19,7 +19,7 @@ _PLACE = re.compile(r"\0+")
 """Stands for the computed part of a text."""
 IMPORTERS = frozenset({"import_module", "__import__", "run_module"})
 _BY_NAME = IMPORTERS | {"run_path", "find_spec", "spec_from_file_location", "modules"}
-"""Names of what finds a module by a text: whoever mentions one may hand it any text of the file."""
+"""Functions that find a module by its name as text. A file that uses one may give it any text of the file."""
 _OPTION = re.compile(r"(?:^|\s)-m\s+([\w.]+)")
 _LEAST_KNOWN = 3
 """Characters of a name that must be known before its computed rest is taken for anything."""

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 import pytest
+from planted_marks import leave_corpus, leave_marks
 from rich.console import Console
-from test_audit import BATCH_SIZE, CHECKPOINT, ITEM_SCHEMA, MATCH_SCHEMA, SUITE, Items, Steps, run_audit
+from test_audit import BATCH_SIZE, CHECKPOINT, SUITE, Items, Steps, run_audit
 
 from datakit.readers.pairs import pair_record
 from datakit.sources.record import Record
@@ -72,21 +73,12 @@ def write_marks(out: Writer, config: Pairs, normalized: Artifact, suites: tuple[
             if (start := text.encode().find(leaked(number).encode())) >= 0:
                 end = start + len(leaked(number))
                 rows.append((name, "suite", "math", number, "question", "verbatim", 1.0, start, end, 6))
-    pl.DataFrame(rows, schema=MATCH_SCHEMA, orient="row").write_parquet(out.folder / "matches.parquet")
-    items = pl.read_parquet(suites[0].file("items.parquet")).select(*ITEM_SCHEMA)
-    status = pl.when(pl.col("item_id").is_in(list(LEAKS))).then(pl.lit("matched")).otherwise(pl.lit("clean"))
-    items.with_columns(status=status, num_documents=0).write_parquet(out.folder / "items.parquet")
-    out.extra["contamination"] = {"policy": "tests"}
-    out.extra["canaries"] = {"items": 4, "recall": {"verbatim": 1.0}, "false_positives": {"shuffled": 0.0}}
+    leave_marks(out, rows, suites[0], {f"math/{number}" for number in LEAKS})
 
 
 def write_corpus(out: Writer, config: Pairs, normalized: Artifact, contamination: Artifact) -> None:
     """Nothing is removed: the run trains on the leaks."""
-    frame = documents(normalized).select("id", "text")
-    for split, rows in (("train", frame), ("heldout", frame.clear())):
-        (out.folder / split).mkdir()
-        rows.write_parquet(out.folder / split / "part-00000-of-00001.parquet")
-    pl.DataFrame(schema={"id": pl.String, "reason": pl.String}).write_parquet(out.folder / "dropped.parquet")
+    leave_corpus(out, documents(normalized).select("id", "text"))
 
 
 def write_cache(out: Writer, config: Pairs, corpus: Artifact) -> None:

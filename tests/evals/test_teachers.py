@@ -8,12 +8,11 @@ import numpy as np
 import polars as pl
 import pytest
 from chat_stub import chatting
+from planted_marks import leave_corpus, leave_marks
 from small_synthetic import accepted_node, shard_config
 from test_audit import (
     CHECKPOINT,
-    ITEM_SCHEMA,
     ITEMS,
-    MATCH_SCHEMA,
     SUITE,
     WEB,
     Items,
@@ -52,22 +51,12 @@ def write_marks(out: Writer, config: Held, normalized: Artifact, suites: tuple[A
     documents = read_documents(normalized)
     held = documents.filter(pl.col("text").str.contains(config.text, literal=True))["id"].to_list()
     rows = [(each, "suite", *config.item.split("/"), "question", "verbatim", 1.0, 0, len(config.text), 6) for each in held]
-    pl.DataFrame(rows, schema=MATCH_SCHEMA, orient="row").write_parquet(out.folder / "matches.parquet")
-    items = pl.read_parquet(suites[0].file("items.parquet")).select(*ITEM_SCHEMA)
-    names = [f"{task}/{item}" for _, task, item in items.iter_rows()]
-    status = pl.Series(["matched" if held and name == config.item else "clean" for name in names], dtype=pl.String)
-    items.with_columns(status=status, num_documents=0).write_parquet(out.folder / "items.parquet")
-    out.extra["contamination"] = {"policy": "tests"}
-    out.extra["canaries"] = {"items": 4, "recall": {"verbatim": 1.0}, "false_positives": {"shuffled": 0.0}}
+    leave_marks(out, rows, suites[0], {config.item} if held else ())
 
 
 def write_corpus(out: Writer, config: Held, normalized: Artifact, contamination: Artifact) -> None:
     """Nothing is removed: the student trains on the leak."""
-    frame = read_documents(normalized).select("id", "text")
-    for split, rows in (("train", frame), ("heldout", frame.clear())):
-        (out.folder / split).mkdir()
-        rows.write_parquet(out.folder / split / "part-00000-of-00001.parquet")
-    pl.DataFrame(schema={"id": pl.String, "reason": pl.String}).write_parquet(out.folder / "dropped.parquet")
+    leave_corpus(out, read_documents(normalized).select("id", "text"))
 
 
 def write_cache(out: Writer, config: Held, corpus: Artifact) -> None:

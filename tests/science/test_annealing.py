@@ -1,4 +1,4 @@
-"""Branches against a control in pairs: planted differences are told, small ones named as too small, bad sets refused."""
+"""Branches against a control in pairs: planted differences are found, small ones named as too small, bad sets refused."""
 
 import json
 from dataclasses import dataclass, replace

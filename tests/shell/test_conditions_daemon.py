@@ -62,7 +62,7 @@ class World:
         return len([tick for tick in ticks if tick.end_timestamp])
 
     def until_daemons_beat(self) -> None:
-        """Wait until every daemon has told after this moment that it is at work."""
+        """Wait for a new heartbeat of every daemon."""
         now = time.time()
         until(
             lambda: all(beat.timestamp > now for beat in self.instance.get_daemon_heartbeats().values()), "a heartbeat of each"

@@ -11,15 +11,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from built_here import trained
 from safetensors.numpy import load_file
 from tiny import tiny_model, tiny_spec
 from tiny_models import quick_model
 from tiny_run import RUN, checkpoint_node, prepared
 
-from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, build, resolve, spec_of
+from lineage.artifact.store import Store
+from lineage.build.plan import Node, build, resolve
 from lineage.config import from_jsonable, to_jsonable
-from lineage.jobs.job import Job
 from trainer.checkpoint import read_model
 from trainer.hf.adapter import HF_ADAPTER, AdapterExportConfig, peft_tensors
 from trainer.model.adapted_weight import DroppedWeight
@@ -31,7 +31,6 @@ from trainer.spec.config import RunSpec, WarmStart
 from trainer.spec.lora import TARGETS, LoraConfig
 from trainer.spec.optimizers import EmaConfig, MuonConfig
 from trainer.step import row_keys
-from trainer.train import train
 
 BASE = replace(RUN, name="base", num_steps=6)
 TUNED = replace(
@@ -43,11 +42,6 @@ TUNED = replace(
 def tuned(step: int) -> Node:
     node = checkpoint_node(TUNED, step)
     return replace(node, inputs={**node.inputs, "start": checkpoint_node(BASE, BASE.num_steps)})
-
-
-def trained(store: Store, node: Node) -> Artifact:
-    job = Job(store, spec_of(store, node), {name: resolve(store, each) for name, each in node.inputs.items()}, "f", "")  # pyrefly: ignore
-    return train(job)
 
 
 @pytest.fixture(scope="module")

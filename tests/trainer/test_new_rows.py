@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 import pytest
+from built_here import trained
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
@@ -14,7 +15,7 @@ from tokenizers import Tokenizer, models
 
 from datakit.tokens.extended_tokenizer import EXTENDED_TOKENIZER, ExtendedTokenizerConfig
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, Stage, ancestors_first, build, resolve, spec_of
+from lineage.build.plan import Node, Stage, resolve, spec_of
 from lineage.jobs.job import Job
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.order.order import DataOrder
@@ -30,7 +31,6 @@ from trainer.new_rows import MoreRows
 from trainer.scoring import load_scorer
 from trainer.spec.config import RunSpec, WarmStart
 from trainer.spec.stage import CHECKPOINT, CheckpointConfig, step_partition
-from trainer.train import train
 
 OLD, ADDED = 40, ("<|user|>", "<|end|>")
 MODEL = tiny_model(
@@ -87,17 +87,6 @@ def checkpoint(run: RunSpec, words: Node, start: Node | None = None) -> Node:
         key, step_partition(run.num_steps), CHECKPOINT, CheckpointConfig(run, run.num_steps),
         inputs | ({} if start is None else {"start": start}),
     )  # fmt: skip
-
-
-def trained(store: Store, node: Node) -> Artifact:
-    """Train in this process: `build` would start one."""
-    for ancestor in ancestors_first([node])[:-1]:
-        if ancestor.stage is not CHECKPOINT:
-            build(store, ancestor)
-        elif store.find(spec_of(store, ancestor)) is None:
-            trained(store, ancestor)
-    inputs = {name: resolve(store, value) for name, value in node.inputs.items() if isinstance(value, Node)}
-    return train(Job(store, spec_of(store, node), inputs, "code", ""))
 
 
 @pytest.fixture(scope="module")

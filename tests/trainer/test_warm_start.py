@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 import tiny_run
+from built_here import trained
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from properties import examples
@@ -17,8 +18,7 @@ from safetensors.numpy import load_file
 from tiny import tiny_spec
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, Stage, ancestors_first, build, resolve, spec_of
-from lineage.jobs.job import Job
+from lineage.build.plan import Node, Stage, resolve
 from lineage.order.batches import BatchPhase
 from lineage.order.exposure import exposures
 from lineage.order.history import training_legs
@@ -49,7 +49,6 @@ from trainer.spec.optimizers import (
 from trainer.spec.schedules import CycleSchedule, WarmupStableDecay
 from trainer.spec.stage import CHECKPOINT, CheckpointConfig, step_partition
 from trainer.tokenizer_check import check_same_tokenizer
-from trainer.train import train
 
 SEQ_LEN = 16
 RUN = tiny_spec(
@@ -90,17 +89,6 @@ def checkpoint(run: RunSpec, step: int, text: Text, start: Node | None = None) -
     mixture = Node(("mixture",), cache.partition, MIXTURE, config, {"caches": (cache,)})
     inputs = {"mixture": mixture} | ({"start": start} if start is not None else {})
     return Node(("runs", run.name, "checkpoint"), step_partition(step), CHECKPOINT, CheckpointConfig(run, step), inputs)
-
-
-def trained(store: Store, node: Node) -> Artifact:
-    """Train in this process: `build` would start one."""
-    for ancestor in ancestors_first([node])[:-1]:
-        if ancestor.stage is not CHECKPOINT:
-            build(store, ancestor)
-        elif store.find(spec_of(store, ancestor)) is None:
-            trained(store, ancestor)
-    inputs = {name: resolve(store, value) for name, value in node.inputs.items() if isinstance(value, Node)}
-    return train(Job(store, spec_of(store, node), inputs, "code", ""))
 
 
 @pytest.fixture(scope="module")
