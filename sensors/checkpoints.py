@@ -1,5 +1,7 @@
 """Report each checkpoint that a training job commits, and request its evaluation, audit and export, in one tick.
 
+The verdict on a forecast of a task score is requested later, in the tick that finds the evaluation which judges it.
+
 The job and the sensor meet only in the store: the sensor asks for the declared steps of every run as it is declared today, so a
 checkpoint of another spec or of stale data is never reported as this run's. One sensor serves all runs; it requests assets, so
 no run needs a job of its own.
@@ -12,7 +14,7 @@ import dagster as dg
 
 from jobs.automation import sensors_at_start
 from lineage.artifact.store import Artifact
-from lineage.build.plan import exists
+from lineage.build.plan import exists, find_all
 from marin_assets.describe import materialization, provenance, recorded
 from marin_assets.due import committed, missing_results
 from marin_assets.event_log import reports
@@ -25,10 +27,14 @@ from resources.lab import Lab
 from trainer.spec.stage import parse_step_partition
 
 REQUESTED = ("eval_result", "contamination_scores", "contamination_audit", "hf_model", "hf_canary")
+VERDICT = "verdict"
+"""Beside the steps of a run in the cursor: the request for the verdict on its forecast of a score."""
 
 
 def checkpoint_sensor(runs: Sequence[Run]) -> dg.SensorDefinition:
-    """Sensor of all declared runs. Its cursor maps run and step to the data version and policy that were reported."""
+    """Sensor of all declared runs. Its cursor maps run and step to the data version and policy that were reported, and run and
+    `verdict` to the request for the verdict on its forecast of a score.
+    """
     keys = [_key(run, name) for run in runs for name in REQUESTED] + [key for run in runs for key in _judged(run)]
 
     @dg.sensor(
@@ -36,11 +42,12 @@ def checkpoint_sensor(runs: Sequence[Run]) -> dg.SensorDefinition:
         asset_selection=dg.AssetSelection.assets(*keys),
         minimum_interval_seconds=30,
         default_status=sensors_at_start(),
-        description="Reports each new checkpoint of every run; requests its evaluations and audit, and the export of the last.",
+        description="Reports each new checkpoint of every run; requests its evaluations and audit, the export of the last, and "
+        "verdicts on forecasts.",
     )
     def new_checkpoints(context: dg.SensorEvaluationContext, lab: dg.ResourceParam[Lab]) -> dg.SensorResult:
         before: dict[str, dict[str, str]] = json.loads(context.cursor or "{}")
-        events, requests = [], []
+        events, requests, waiting = [], [], []
         after = dict(before)
         for run in runs:
             reported = before.get(run.name, {})
@@ -53,9 +60,16 @@ def checkpoint_sensor(runs: Sequence[Run]) -> dg.SensorDefinition:
                 requests += _requests(lab, run, step, artifact)
             if committed_steps:
                 after[run.name] = reported | {step: _mark(run, artifact) for step, artifact in committed_steps.items()}
+            due = _score_verdict(lab, run)
+            if isinstance(due, str):
+                waiting.append(due)
+            elif due is not None and due.run_key != reported.get(VERDICT):
+                requests.append(due)
+                after[run.name] = after.get(run.name, {}) | {VERDICT: str(due.run_key)}
         if after == before:
-            count = sum(len(steps) for steps in before.values())
-            return dg.SensorResult(skip_reason=f"no new checkpoint of {len(runs)} runs; {count} are reported")
+            count = sum(step != VERDICT for steps in before.values() for step in steps)
+            why = "; ".join([f"no new checkpoint of {len(runs)} runs; {count} are reported", *waiting])
+            return dg.SensorResult(skip_reason=why)
         return dg.SensorResult(asset_events=events, run_requests=requests, cursor=json.dumps(after))
 
     return new_checkpoints
@@ -66,9 +80,29 @@ def _key(run: Run, name: str) -> dg.AssetKey:
 
 
 def _judged(run: Run) -> list[dg.AssetKey]:
-    """What judges the forecast of a run; nothing for a run without one, or whose evaluations must come first."""
+    """What judges the forecast of a run; nothing for a run without one. A score is judged by an evaluation of the run's own."""
     of = forecast_of(run)
-    return [] if of is None or of.score is not None else [dg.AssetKey(list(node(of, run).key)) for node in (outcome, verdict)]
+    judges = () if of is None else (verdict,) if of.score is not None else (outcome, verdict)
+    return [dg.AssetKey(list(node(of, run).key)) for node in judges]
+
+
+def _score_verdict(lab: Lab, run: Run) -> dg.RunRequest | str | None:
+    """The request for the verdict on a forecast of a score, or which evaluation it waits for.
+
+    None if the verdict exists, or if the run has no forecast of a score. It is requested once for the bytes of the evaluation,
+    whenever that was committed; after a failure a person decides.
+    """
+    of = forecast_of(run)
+    if of is None or of.score is None:
+        return None
+    judging = outcome(of, run)
+    result, made = find_all(lab.store, (judging, verdict(of, run)))
+    if made is not None:
+        return None
+    if result is None:
+        return f"{'/'.join(verdict(of, run).key)} waits for {judging.name}"
+    tags = {"marin/run": run.name}
+    return dg.RunRequest(f"{run.name}:{result.data_version}:verdict", asset_selection=_judged(run), tags=tags)
 
 
 def _mark(run: Run, artifact: Artifact) -> str:
@@ -78,7 +112,7 @@ def _mark(run: Run, artifact: Artifact) -> str:
 
 def _requests(lab: Lab, run: Run, step: str, artifact: Artifact) -> Iterator[dg.RunRequest]:
     """Yield requests for what the policy requires at a step, and its audit with the scores that it needs; for the last step
-    also the export with its canary, and the verdict on the run's forecast.
+    also the export with its canary, and the verdict on the run's forecast of a loss.
 
     Only what does not exist is requested, because a cursor may be lost and an artifact stays. Each is requested once for
     the bytes of a checkpoint. The launcher retries infrastructure failures (docs/design/launchers.md). After any other
@@ -115,7 +149,7 @@ def _requests(lab: Lab, run: Run, step: str, artifact: Artifact) -> Iterator[dg.
             tags=tags,
         )
     of = forecast_of(run)
-    if number == saved[-1] and of is not None and _judged(run) and not exists(lab.store, verdict(of, run)):
+    if number == saved[-1] and of is not None and of.score is None and not exists(lab.store, verdict(of, run)):
         yield dg.RunRequest(run_key=f"{mark}:verdict", asset_selection=_judged(run), tags=tags)
 
 
