@@ -33,7 +33,7 @@ def check_removal_rates(duplicates: Artifact) -> list[str]:
     """
     bound = from_jsonable(DuplicatesConfig, duplicates.spec.config).max_removed_share
     sources = _documents(duplicates)
-    table = pl.scan_parquet(duplicates.files(DUPLICATES_FILE)[0])
+    table = pl.scan_parquet(duplicates.file(DUPLICATES_FILE))
     gone = table.filter(~pl.col("is_kept"))
     removed = dict(gone.group_by("source").len().collect(engine="streaming").iter_rows())
     violations = []

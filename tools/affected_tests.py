@@ -21,7 +21,7 @@ IMPORT_FOLDERS = ("", "tests", "tests/lab", "tests/lineage", "tests/shell")
 """Where tests find modules, besides their own folder: `pythonpath` of pyproject.toml."""
 
 AFFECT_ALL = frozenset({"pyproject.toml", "requirements.lock"})
-SECONDS_OF_A_NEW_FILE = 3.0
+SECONDS_OF_A_NEW_FILE = 5.0
 """Assumed for a file that no run has timed."""
 NUM_CORES = 2
 _NAME = re.compile(r"[\w.*/-]+")

@@ -50,7 +50,7 @@ def write_card(out: Writer, config: CardConfig, **inputs: Artifact) -> None:
     if stages.scores is not None:
         deciles_png(stages.scores.manifest.extra["scores"]["deciles"], out.folder / "scores.png")
     dropped = _sampled(stages, config.samples)
-    clusters = Clusters.of(stages.duplicates.files(DUPLICATES_FILE)[0], stages.source["name"], CLUSTER_SHOWN)
+    clusters = Clusters.of(stages.duplicates.file(DUPLICATES_FILE), stages.source["name"], CLUSTER_SHOWN)
     matches = Matches.of(stages.contamination.files("matches.parquet")[0], MATCHES_SHOWN)
     shown = [*dropped["id"], *(identity for identity, _ in clusters.first), *matches.strongest.get_column("id", default=[])]
     openings = {i: sections.short(text) for i, text in texts_of(document_paths(stages.normalized), shown).items()}

@@ -25,17 +25,15 @@ import xxhash
 from datakit.corpus.filters import Attributes, CorpusConfig, reasons
 from datakit.corpus.parts import CUT_COUNTS, HELDOUT, SPLITS, TRAIN, chosen, cut_counts, layout, with_spans, write_split_part
 from datakit.corpus.removals import Removed, read_removed
-from datakit.dedup.cluster_lookup import sort_clusters
 from datakit.dedup.paragraph_cuts import cut_table, emptied
 from datakit.documents.parts import (
-    DOCUMENTS,
     as_frame,
     document_paths,
     iterate_part,
     text_bytes,
     writing_part,
 )
-from datakit.documents.schemas import CORPUS_DROPPED_SCHEMA, DOCUMENT_SCHEMA, DUPLICATES_FILE, SPANS_FOLDER
+from datakit.documents.schemas import CORPUS_DROPPED_SCHEMA, DOCUMENT_SCHEMA, SPANS_FOLDER
 from datakit.quality.cutoff import Cutoff, read_cutoff
 from lineage.artifact.store import Artifact
 from lineage.stage import Stage
@@ -73,16 +71,12 @@ def build_corpus(
     source = _source(parts)
     cutoff = read_cutoff(optional.pop("cutoff"), source) if config.best_scores else None
     removed = read_removed(optional.pop("removals"), duplicates) if config.remove_listed else None
-    spans = optional.pop("paragraphs").folder() / SPANS_FOLDER / source if config.cut_paragraphs else None
-    documents = sum(entry.rows or 0 for entry in normalized.manifest.files if entry.path.startswith(f"{DOCUMENTS}/"))
-    clusters = sort_clusters(out, duplicates.files(DUPLICATES_FILE)[0], [source], documents)
-    attributes = Attributes.of(source, clusters, config, contamination=contamination, **optional)
+    spans = optional.pop("paragraphs").below(f"{SPANS_FOLDER}/{source}") if config.cut_paragraphs else None
+    attributes = Attributes.of(source, duplicates, config, contamination=contamination, **optional)
     arguments = config, attributes, cutoff, removed, spans
     decided = out.map_shards(decide_part, {f"decide-{part.stem}": (part, *arguments) for part in parts})
     totals = sum((Counter(_counts(statistics)) for statistics in decided.values()), Counter())
     drops = {name.removeprefix("drop:"): count for name, count in sorted(totals.items()) if name.startswith("drop:")}
-    if strangers := clusters.num_documents - totals["clustered"]:
-        raise ValueError(f"{duplicates.name} names {strangers} documents of {source} that are not there; it is stale")
     if not totals[f"rows:{TRAIN}"]:
         raise ValueError(f"{out.spec.name}: no document of {totals['rows']} is left to train on; dropped: {drops}")
     fates = [out.folder / SCRATCH_FOLDER / part.name for part in parts]
@@ -140,7 +134,7 @@ def decide_part(
     """Decide for every document of a part the drop reason or the split; return counts of rows, bytes and drops."""
     ids = pl.concat([pl.Series("id", [], pl.String), *(as_frame(table)["id"] for table in iterate_part(part, ["id"]))])
     joined = attributes.of_part(part.name, ids)
-    counts, first = Counter({"rows": ids.len(), "clustered": joined["cluster_id"].count()}), 0
+    counts, first = Counter({"rows": ids.len()}), 0
     copied = _heldout_file(folder, part.name)
     with writing_part(folder / SCRATCH_FOLDER / part.name, FATES_SCHEMA) as fates, writing_part(copied) as heldout:
         for table, spans_of_rows in with_spans(part, DOCUMENT_SCHEMA.names, spans):

@@ -11,8 +11,8 @@ from pathlib import Path
 import polars as pl
 
 from datakit.corpus.removals import REMOVED, Removed
-from datakit.dedup.cluster_lookup import ClustersById
 from datakit.documents.parts import TARGET_PART_BYTES
+from datakit.documents.schemas import CLUSTERS_FOLDER
 from datakit.quality.cutoff import Cutoff
 from lineage.artifact.store import Artifact
 
@@ -110,34 +110,50 @@ def tables(config: CorpusConfig) -> Mapping[str, Table]:
 class Attributes:
     """Where the attributes of one source's documents are. Paths only, because it is sent between processes."""
 
-    source: str
-    clusters: ClustersById
+    duplicates: str
+    """Name of the artifact that made the clusters."""
+
+    clusters: Path
+    """Folder of the files of this source's parts."""
+
     tables: Mapping[str, tuple[str, Path, Table]]
     """Input -> (name of the artifact, folder of its parts, what is read of them)."""
 
     @staticmethod
-    def of(source: str, clusters: ClustersById, config: CorpusConfig, **given: Artifact) -> "Attributes":
-        """Locate the tables. Raises: ValueError for an input that `tables` does not know."""
+    def of(source: str, duplicates: Artifact, config: CorpusConfig, **given: Artifact) -> "Attributes":
+        """Locate the tables. Raises: ValueError for an input that `tables` does not know, or a source without clusters."""
         declared = tables(config)
         if unknown := given.keys() - declared.keys():
             raise ValueError(
                 f"no attribute table is declared for {', '.join(sorted(unknown))}; there are: {', '.join(declared)}"
             )
         folders = {name: (a.name, a.folder() / declared[name].folder, declared[name]) for name, a in given.items()}
-        return Attributes(source, clusters, folders)
+        return Attributes(duplicates.name, duplicates.below(f"{CLUSTERS_FOLDER}/{source}"), folders)
 
     def of_part(self, part: str, ids: pl.Series) -> pl.DataFrame:
         """Return attributes of the documents of one part, in order; those of duplicates are null if a document has no
         cluster.
 
-        Raises: ValueError if a table's ids are not the documents'.
+        Raises: ValueError if a table's ids are not the documents', or if a cluster has a document that is not there.
         """
         joined = ids.to_frame("id")
         for _, (artifact, folder, table) in sorted(self.tables.items()):
             joined = joined.with_columns(_aligned(folder / part, table, ids, artifact))
-        low, high = (ids[0], ids[-1]) if ids.len() else ("", "")
-        clusters = self.clusters.between(self.source, low, high)
-        return joined.join(clusters, on="id", how="left", validate="1:1", maintain_order="left")
+        clusters = _clusters(self.clusters / part, self.duplicates)
+        joined = joined.join(clusters, on="id", how="left", validate="1:1", maintain_order="left")
+        if unknown := clusters.height - joined["cluster_id"].count():
+            raise ValueError(
+                f"{self.duplicates}: part {part} names {unknown} documents that are not there; it was made from other "
+                "documents: materialize it again"
+            )
+        return joined
+
+
+def _clusters(path: Path, artifact: str) -> pl.DataFrame:
+    """Return `CLUSTERS_SCHEMA` of one part."""
+    if not path.exists():
+        raise ValueError(f"{artifact}: no such part {path.name}; it was made from other documents: materialize it again")
+    return pl.read_parquet(path)
 
 
 def _aligned(path: Path, table: Table, ids: pl.Series, artifact: str) -> list[pl.Series]:

@@ -80,6 +80,6 @@ class Removed:
 def read_removed(removals: Artifact, duplicates: Artifact) -> Removed:
     """Return the listed documents and their clusters, in any source of the duplicates table."""
     ids = pl.read_parquet(removals.files(REMOVALS_FILE)[0])["id"]
-    clusters = pl.scan_parquet(duplicates.files(DUPLICATES_FILE)[0]).filter(pl.col("id").is_in(ids.implode()))
+    clusters = pl.scan_parquet(duplicates.file(DUPLICATES_FILE)).filter(pl.col("id").is_in(ids.implode()))
     removed_clusters = clusters.select(pl.col("cluster_id").unique().sort()).collect()["cluster_id"]
     return Removed(tuple(ids.to_list()), tuple(removed_clusters.to_list()))

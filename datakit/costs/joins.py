@@ -8,16 +8,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from datakit.dedup.band_join import ID_BYTES, PAIR_BYTES
-from datakit.dedup.cluster_lookup import ROW_BYTES as LOOKUP_BYTES
 from datakit.dedup.duplicates_table import COPY_BYTES, ROW_BYTES
 from datakit.dedup.near_duplicates import MATCHES
 from datakit.dedup.paragraphs import PARAGRAPH_BYTES
-from datakit.documents.parts import ROW_GROUP_ROWS
 from lineage.tables.components import EDGE_BYTES, LARGEST_GRAPH
 from lineage.tables.shuffle import Moved, range_count, task_count
 
-NUMBER_BYTES, REPEAT_BYTES, SAID_BYTES, TEXT_BYTES = 8, 24, 32, 32
-"""Rows of `candidates-by-number`, `repeats-by-number`, `removal_rows` and `rows_of_texts`."""
+NUMBER_BYTES, REPEAT_BYTES, SAID_BYTES, TEXT_BYTES, CLUSTER_BYTES = 8, 24, 32, 32, 32
+"""Rows of `candidates-by-number`, `repeats-by-number`, `removal_rows`, `rows_of_texts` and `clusters-by-number`."""
 ROUNDS = 8
 """Rounds of the components of a graph above `LARGEST_GRAPH`: 6 to 8 were counted (docs/design/distributed_engine.md)."""
 
@@ -115,18 +113,12 @@ def joins(scope: Scope) -> Iterator[Join]:
     texts = Join("texts", said, task_count(numbered.ranges + scope.walks, found), range_count(found))
     of_texts = scope.rows * TEXT_BYTES
     keyed = scope.rows * ROW_BYTES
-    yield from (texts, Join("clusters", keyed, task_count(texts.ranges, of_texts), range_count(keyed)))
-    yield lookup(scope)
+    clusters = Join("clusters", keyed, task_count(texts.ranges, of_texts), range_count(keyed))
+    by_number = _by_number("clusters", keyed, clusters.ranges, scope)
+    yield from (texts, clusters, replace(by_number, shuffled=scope.rows * CLUSTER_BYTES))
     by_digest = scope.paragraphs * PARAGRAPH_BYTES
     repeats = Join("repeats", by_digest, task_count(scope.parts, by_digest), range_count(by_digest))
     yield from (repeats, _by_number("repeats", scope.repeats * REPEAT_BYTES, repeats.ranges, scope))
-
-
-def lookup(scope: Scope, sources: int = 1) -> Join:
-    """`datakit.dedup.cluster_lookup` for the repeated paragraphs of a scope, or for the corpus of each of its sources."""
-    size = min(scope.rows, -(-scope.documents // sources)) * LOOKUP_BYTES
-    tasks = task_count(max(1, -(-scope.rows // ROW_GROUP_ROWS)), size)
-    return Join("clusters-by-id", scope.rows * LOOKUP_BYTES, tasks, range_count(size), sources)
 
 
 def _by_number(name: str, size: int, parts: int, scope: Scope) -> Join:

@@ -9,16 +9,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from datakit.costs.joins import Join, Scope, joins, lookup
+from datakit.costs.joins import Join, Scope, joins
 from datakit.costs.rates import Estimate, Rate, fit
 from datakit.documents.parts import TARGET_PART_BYTES
-from datakit.tokens.cache import SHARD_BYTES
+from datakit.tokens.cache import shard_bytes
 
 CHECKED_WITHIN = 0.2
 """How far the prediction of the check may be off."""
 TOKEN_FILES = 3
 """Files of a token shard: tokens, ends of documents, ids."""
-WRITES_A_COMMIT, LISTS_A_COMMIT, READS_A_COMMIT, READS_AN_INPUT = 5, 10, 20, 2
+WRITES_A_COMMIT, LISTS_A_COMMIT, READS_A_COMMIT, READS_AN_INPUT = 5, 12, 20, 2
 """Requests of one artifact beside those for its files and its inputs' files: uploads; at most so many listings and reads
 (`tests/datakit/test_cost_plan.py`).
 """
@@ -143,23 +143,23 @@ def plan(measured: Measured, corpus: Corpus) -> DataPlan:
     scope = replace(largest.scope.times(factor), parts=parts)
     kept = largest.corpus_bytes * factor
     planned = tuple(joins(scope))
-    repeated = ("clusters-by-id", "repeats", "repeats-by-number")
+    repeated = ("repeats", "repeats-by-number")
     of_stage = {
         "duplicates": [join for join in planned if join.name not in repeated],
         "paragraphs": [join for join in planned if join.name in repeated],
-        "corpus": [lookup(scope, corpus.sources)],
     }
     corpus_parts = max(corpus.sources, round(kept / TARGET_PART_BYTES))
     of_each = corpus.sources
+    shards = max(of_each, round(kept / min(TARGET_PART_BYTES, shard_bytes(round(kept / of_each)))))
     files = {
         "normalized": (parts, parts + of_each, of_each, of_each),
         "minhash": (parts, parts, of_each, of_each),
-        "duplicates": (2 * parts, 1, 1, 2 * of_each),
-        "paragraphs": (parts + 1, parts, 1, of_each + 1),
+        "duplicates": (2 * parts, parts + 1, 1, 2 * of_each),
+        "paragraphs": (2 * parts, parts, 1, of_each + 1),
         "quality_rules": (parts, parts, of_each, of_each),
         "contamination": (parts, parts + 4 * of_each, of_each, 3 * of_each),
-        "corpus": (2 * parts + of_each, corpus_parts + 2 * of_each, of_each, 3 * of_each),
-        "tokens": (corpus_parts, TOKEN_FILES * max(of_each, round(kept / SHARD_BYTES)), of_each, 2 * of_each),
+        "corpus": (3 * parts, corpus_parts + 2 * of_each, of_each, 3 * of_each),
+        "tokens": (corpus_parts, TOKEN_FILES * shards, of_each, 2 * of_each),
     }
     stages = []
     for name in STAGES:

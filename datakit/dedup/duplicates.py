@@ -27,7 +27,7 @@ from datakit.dedup.band_join import (
     scope_parts,
     spill_part,
 )
-from datakit.dedup.duplicates_table import cluster_parts, write_clusters
+from datakit.dedup.duplicates_table import CLUSTER_COLUMNS, cluster_parts, write_clusters, write_part_clusters
 from datakit.dedup.near_duplicates import TASK_BYTES, Matches, cut_tasks, spill_shingles, walk_task
 from datakit.dedup.numbered import Numbered, kept, numbered
 from datakit.documents.parts import document_paths, iterate_part
@@ -75,6 +75,8 @@ def find_duplicates(
 ) -> None:
     """Write `duplicates.parquet`: a row for every document of a cluster, the kept one included; singletons have none.
 
+    `clusters/<source>/part-*.parquet` has the same documents for each part, so that a part's reader opens one small file.
+
     Raises: ValueError for signatures of several presets, or over other runs of words than those that are compared.
     """
     if (signed := minhash[0].spec.config["ngram_words"]) != config.ngram_words:
@@ -92,6 +94,9 @@ def find_duplicates(
     matches, num_candidates = _near_matches(out, config, engine, spilled, candidates, workers)
     clusters = cluster_parts(out, engine, spilled, names, copies, matches)
     num_clusters, by_source = write_clusters(out.folder / DUPLICATES_FILE, map(engine.table, clusters), spilled, names)
+    by_number = numbered(out, engine, clusters, CLUSTER_COLUMNS, spilled.rows, spilled.folder, "clusters")
+    tasks = {f"clusters-{p.index:06d}": (spilled, p, names[p.source], by_number) for p in spilled.parts}
+    out.map_shards(write_part_clusters, tasks, workers)
     dropped = {kind: sum(counts[kind] for counts in by_source.values()) for kind in ("exact", "near")}
     out.extra["duplicates"] = {
         "clusters": num_clusters,
@@ -105,12 +110,14 @@ def find_duplicates(
 
 DUPLICATES = Stage(
     "datakit.duplicates",
-    "4",
+    "5",
     find_duplicates,
     description="Verified duplicate clusters across the sources; a document is dropped only for a match with a kept one.",
     checks=("file_set", "rows_conserved", "removal_rates"),
 )
-"""4: words are folded (`datakit.text.folding`). 3: words are those of any script (`datakit.text.word_kinds`)."""
+"""5: clusters by part. 4: words are folded (`datakit.text.folding`). 3: words are those of any script
+(`datakit.text.word_kinds`).
+"""
 
 
 def document_source(normalized: Artifact) -> str:

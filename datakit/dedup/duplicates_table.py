@@ -1,6 +1,7 @@
 """The rows of `duplicates.parquet`: every document of a cluster, from copies and matches given as document numbers.
 
-Both come as files. Two shuffles make the rows, so no process has all of them.
+Both come as files. Two shuffles make the rows, and a third brings them to the parts of the documents, so no process has
+all of them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,10 +10,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from datakit.dedup.band_join import Part as DocumentPart
 from datakit.dedup.band_join import Spilled, contains
 from datakit.dedup.near_duplicates import MATCHES, Matches
 from datakit.dedup.numbered import Numbered
 from datakit.documents.parts import ROW_GROUP_ROWS, writing_part
+from datakit.documents.schemas import CLUSTERS_FOLDER, CLUSTERS_SCHEMA
 from datakit.text.arrays import load
 from lineage.tables.ranges import sorted_by
 from lineage.tables.shuffle import Part, Shuffle, TableEngine, grouped, range_count, tasks_of
@@ -37,6 +40,8 @@ COPY_BYTES, ROW_BYTES = 16, 72
 NEAR, KEPT = 1, 2
 """Flags of a row."""
 NO_DOCUMENT = -1
+CLUSTER_COLUMNS = ("number", "kept_high", "kept_low", "flags")
+"""What a part's reader needs of its documents."""
 
 
 def cluster_parts(
@@ -131,6 +136,16 @@ def write_clusters(
     documents = np.bincount(source_of_part, [part.rows for part in spilled.parts], len(names)).astype(np.int64)
     counts = zip(names, documents.tolist(), *removed.tolist(), strict=True)
     return num_clusters, {name: {"documents": all_, "exact": exact, "near": near} for name, all_, exact, near in counts}
+
+
+def write_part_clusters(folder: Path, spilled: Spilled, part: DocumentPart, source: str, clusters: Numbered) -> dict[str, int]:
+    """Write the clusters of one part's documents, and return their number."""
+    number, *kept, flags = clusters.between(part.first, part.first + part.rows).T
+    ids = spilled.load("ids", part)[number - part.first]
+    columns = [_hex_ids(*ids.T), _hex_ids(*(half.view(np.uint64) for half in kept)), flags & KEPT != 0]
+    with writing_part(folder / CLUSTERS_FOLDER / source / part.documents.name, CLUSTERS_SCHEMA) as out:
+        out.write(pa.Table.from_arrays([pa.array(column) for column in columns], schema=CLUSTERS_SCHEMA))
+    return {"documents": int(number.size)}
 
 
 def _cluster_table(rows: pa.Table, sources: np.ndarray, flags: np.ndarray) -> pa.Table:

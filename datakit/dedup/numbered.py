@@ -40,7 +40,9 @@ class Numbered:
 def numbered(
     out: Shards, engine: TableEngine, parts: Sequence[Part], columns: Sequence[str], below: int, folder: Path, name: str
 ) -> Numbered:
-    """Bring the rows of some parts into the order of the first of these int64 columns, a document number below `below`.
+    """Bring the rows of some parts into the order of the first of these columns, a document number below `below`.
+
+    Columns are int64, or uint64, which are kept bit by bit.
 
     Rows of one number keep their order. Files are `<name>-*.npy`.
     """
@@ -51,10 +53,13 @@ def numbered(
 
 
 def kept(engine: TableEngine, parts: Sequence[Part], folder: Path, name: str) -> tuple[Path, ...]:
-    """Write each part as a flat file, int64 [rows, columns], for shards that run elsewhere than the engine's tasks."""
+    """Write each part as a flat file, int64 [rows, columns], for shards that run elsewhere than the engine's tasks.
+
+    uint64 columns are kept bit by bit.
+    """
     paths = tuple(folder / f"{name}-{index:06d}.npy" for index in range(len(parts)))
     for path, part in zip(paths, parts, strict=True):
-        save(path, np.stack([column.to_numpy() for column in engine.table(part).columns], axis=1))
+        save(path, np.stack([column.to_numpy().view(np.int64) for column in engine.table(part).columns], axis=1))
     return paths
 
 

@@ -23,11 +23,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-from datakit.dedup.cluster_lookup import ClustersById, sort_clusters
 from datakit.dedup.duplicates import SMALL_SCOPE_ROWS, document_source
 from datakit.dedup.numbered import Numbered, numbered
 from datakit.documents.parts import document_paths, iterate_part, writing_part
-from datakit.documents.schemas import DUPLICATES_FILE, SPANS_FOLDER
+from datakit.documents.schemas import CLUSTERS_FOLDER, SPANS_FOLDER
 from datakit.text.arrays import load, save
 from datakit.text.word_kinds import ALONE, word_kinds
 from lineage.artifact.store import Artifact
@@ -75,8 +74,7 @@ def find_repeats(out: Writer, config: ParagraphsConfig, normalized: tuple[Artifa
     rows = parts[-1].first + parts[-1].rows
     workers = 1 if rows < SMALL_SCOPE_ROWS else None
     scratch = out.folder / SCRATCH_FOLDER
-    sources = list(dict.fromkeys(part.source for part in parts))
-    clusters = sort_clusters(out, duplicates.files(DUPLICATES_FILE)[0], sources, rows, workers)
+    clusters = duplicates.below(CLUSTERS_FOLDER)
     repeated = out.map_shards(find_in_part, {f"find-{p.index:06d}": (p, clusters, config.min_words) for p in parts}, workers)
     paragraphs = sum(int(str(s["paragraphs"])) for s in repeated.values())
     size = paragraphs * PARAGRAPH_BYTES
@@ -119,7 +117,7 @@ def has_words(block: str, min_words: int) -> bool:
     return int((word_kinds()[characters] == ALONE).sum()) >= min_words
 
 
-def find_in_part(folder: Path, part: DocumentPart, clusters: ClustersById, min_words: int) -> dict[str, int]:
+def find_in_part(folder: Path, part: DocumentPart, clusters: Path, min_words: int) -> dict[str, int]:
     """Write the paragraphs of one part, and return their number.
 
     `digests` uint64 [paragraphs, 2]; `places` int64 [paragraphs, 3] (document, start, end).
@@ -180,8 +178,6 @@ def _parts(normalized: Sequence[Artifact]) -> Iterator[DocumentPart]:
             index, first = index + 1, first + rows
 
 
-def _removed(clusters: ClustersById, part: DocumentPart) -> set[str]:
+def _removed(clusters: Path, part: DocumentPart) -> set[str]:
     """Return ids of the part's documents that are removed as duplicates."""
-    ids = pl.scan_parquet(part.path).select(pl.col("id").min().alias("low"), pl.col("id").max().alias("high")).collect()
-    low, high = ids.row(0)
-    return set(clusters.between(part.source, low or "", high or "").filter(~pl.col("is_kept"))["id"])
+    return set(pl.read_parquet(clusters / part.source / part.path.name).filter(~pl.col("is_kept"))["id"])

@@ -12,6 +12,12 @@ SOURCE = "source"
 METADATA = "metadata"
 
 DUPLICATES_FILE = "duplicates.parquet"
+CLUSTERS_FOLDER = "clusters"
+"""Folder of `datakit.duplicates`: a file for each part of each source's documents."""
+
+CLUSTERS_SCHEMA = pa.schema([(ID, pa.string()), ("cluster_id", pa.string()), ("is_kept", pa.bool_())])
+"""The documents of a part that are in a cluster, in the order of their ids."""
+
 SPANS_FOLDER = "spans"
 """File of `datakit.paragraphs`: what to cut out of each document."""
 

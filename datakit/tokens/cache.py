@@ -2,8 +2,8 @@
 
 The policy is explicit: which token opens a document (by default none) and which ends it. It is checked as shards are
 written: every document begins and ends so, and no special token is inside a text. Shards are equal runs of a part's
-documents, of about 4 MiB of text and in id order. So they are the same for any number of workers, and each survives a
-kill.
+documents, of about 4 MiB of text and in id order, and larger ones from 16 GiB on (`shard_bytes`). So they are the same
+for any number of workers, and each survives a kill.
 """
 
 from collections import Counter
@@ -54,6 +54,7 @@ from lineage.stage import Stage
 from lineage.writing.writer import Writer
 
 SHARD_BYTES = 4 << 20
+MANY_SHARDS = 4_096
 SAMPLED_DOCUMENTS = 64
 SAMPLE_CHARS = 8_192
 """Characters of each sampled document: the reference needs .2 s for all of them."""
@@ -174,10 +175,23 @@ def sampled_texts(parts: list[Path]) -> list[str]:
 
 def shard_plan(parts: list[Path]) -> Iterator[tuple[Path, int, int]]:
     """Return (part, first row, end row) of every shard: a function of the parts' footers; no text is read."""
-    for part in parts:
-        for start, stop in part_bounds(*text_size(part), SHARD_BYTES):
+    sizes = [text_size(part) for part in parts]
+    target = shard_bytes(sum(size for _, size in sizes))
+    for part, (rows, size) in zip(parts, sizes, strict=True):
+        for start, stop in part_bounds(rows, size, target):
             if start < stop:
                 yield part, start, stop
+
+
+def shard_bytes(text_bytes: int) -> int:
+    """Return the text of one shard: more than `SHARD_BYTES` if that would make more than `MANY_SHARDS` of them.
+
+    A shard is at most a part. Shards of 4 MiB would be 60 million files of 25.6 T tokens, most of what a bucket charges for.
+
+    >>> shard_bytes(1 << 30) >> 20, shard_bytes(1 << 38) >> 20
+    (4, 64)
+    """
+    return max(SHARD_BYTES, -(-text_bytes // MANY_SHARDS))
 
 
 def tokenize_shard(

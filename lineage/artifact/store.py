@@ -56,12 +56,26 @@ class Artifact:
         Raises: ValueError for a file that the manifest does not list.
         """
         self._check_listed(name)
+        return self._fetched([name], name) / name
+
+    def below(self, folder: str) -> Path:
+        """Return the local path of a sub-folder. Of a remote artifact only its files are fetched, unless all files are here.
+
+        Raises: ValueError for a folder that has no file in the manifest.
+        """
+        names = [path for path in self.manifest.paths if path.startswith(f"{folder}/")]
+        if not names:
+            raise ValueError(f"{self.name} has no file below {folder}/; its manifest lists {len(self.manifest.files)} others")
+        return self._fetched(names, folder) / folder
+
+    def _fetched(self, names: list[str], where: str) -> Path:
+        """Return a local folder that holds some files; those of a remote artifact lie in a folder of their own."""
         whole = self.store.scratch / "fetched" / self.spec.version / self.manifest.data_folder
         if self.store.storage.is_local or whole.exists():
-            return self.folder() / name
-        target = whole.with_name(f"{whole.name}.files") / name.replace("/", "%2F")
-        self.store.storage.fetch(f"{self.spec.address}/{self.manifest.data_folder}", [name], target)
-        return target / name
+            return self.folder()
+        target = whole.with_name(f"{whole.name}.files") / where.replace("/", "%2F")
+        self.store.storage.fetch(f"{self.spec.address}/{self.manifest.data_folder}", names, target)
+        return target
 
     def read_range(self, name: str, start: int, stop: int) -> bytes:
         """Read bytes `[start, stop)` of one data file: from the local copy if there is one, else from storage.

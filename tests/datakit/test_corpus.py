@@ -104,7 +104,9 @@ def test_parts_and_passes_give_what_a_walk_over_all_documents_gives(tmp_path_fac
     how = CorpusConfig(heldout_frac=0.5, drop_duplicates=drop, drop_low_quality=not drop)
     marking = Marked(tuple(POOL[i] for i in sorted(marked)))
     verdicts = read_documents(made(root, quality(source)), "quality")
-    clusters = {row["id"]: row for row in pl.read_parquet(made(root, duplicates((source,))).files()[0]).to_dicts()}
+    clusters = {
+        row["id"]: row for row in pl.read_parquet(made(root, duplicates((source,))).file("duplicates.parquet")).to_dicts()
+    }
     wanted = {"train": [], "heldout": [], "dropped": []}
     for document, low in zip(read_documents(made(root, documents(source))).to_dicts(), verdicts["reason"], strict=True):
         cluster = clusters.get(document["id"], {"is_kept": True, "cluster_id": document["id"]})
@@ -170,7 +172,7 @@ def test_a_duplicate_cluster_stands_on_one_side(tmp_path):
     two = Texts("two", tuple(edited(text, seed=i) for i, text in enumerate(texts)))
     how = CorpusConfig(heldout_frac=0.5, drop_duplicates=False)
     splits = [made(tmp_path, corpus(source, scope=(one, two), how=how)) for source in (one, two)]
-    table = pl.read_parquet(made(tmp_path, duplicates((one, two))).files()[0])
+    table = pl.read_parquet(made(tmp_path, duplicates((one, two))).file("duplicates.parquet"))
     side = {i: split for artifact in splits for split in ("train", "heldout") for i in ids(artifact, split)}
     sides_of_clusters = table.with_columns(side=pl.col("id").replace_strict(side)).group_by("cluster_id").agg("side")
     assert sides_of_clusters.height > 20
@@ -254,7 +256,7 @@ def test_duplicates_that_name_strangers_are_refused(tmp_path):
         "contamination": marks(new),
         "duplicates": duplicates((old,)),
     }
-    with pytest.raises(ValueError, match="names 2 documents of here that are not there"):
+    with pytest.raises(IncompleteError, match=r"part-00000-of-00001\.parquet names 2 documents that are not there"):
         made(tmp_path, Node(("corpus", "small"), "here", CORPUS, CorpusConfig(), inputs))
 
 

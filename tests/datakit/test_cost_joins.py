@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from inputs import Texts, documents, edited, made, minhash, random_texts
 
-from datakit.costs.joins import Scope, joins, lookup
+from datakit.costs.joins import Scope, joins
 from datakit.dedup.duplicates import DUPLICATES, DuplicatesConfig, find_duplicates
 from datakit.dedup.minhash import MinHashConfig
 from datakit.dedup.paragraphs import PARAGRAPHS, ParagraphsConfig, find_repeats
@@ -94,7 +94,6 @@ def test_the_joins_of_5e9_documents_open_fewer_than_a_million_files():
         repeats=2_500_000_000,
     )
     planned = list(joins(scope))
-    assert lookup(scope, 292).opens < 1_000_000, "the corpora of all sources, beside them"
     assert sum(join.opens for join in planned) < 1_000_000
     assert max(join.shuffled / join.times / join.ranges for join in planned) <= LARGEST_BYTES
     assert max(join.shuffled / join.times / join.tasks for join in planned) <= LARGEST_BYTES

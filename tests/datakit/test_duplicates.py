@@ -11,6 +11,7 @@ from inputs import Texts, documents, duplicates, edited, file_bytes, made, minha
 from datakit.dedup.duplicates import DUPLICATES, DuplicatesConfig
 from datakit.dedup.minhash import MinHashConfig, sign_texts
 from datakit.dedup.near_duplicates import near_matches
+from datakit.documents.parts import document_paths
 from datakit.text.shingles import jaccard, shingle_hashes
 from lineage.artifact.store import Store
 from lineage.build.plan import Node, build
@@ -36,7 +37,7 @@ def small_corpora(draw):
 
 
 def rows(artifact):
-    return pl.read_parquet(artifact.files()[0])
+    return pl.read_parquet(artifact.file("duplicates.parquet"))
 
 
 def dropped_ids(artifact):
@@ -216,6 +217,22 @@ def test_the_table_is_that_of_comparing_everything_with_everything(tmp_path):
         counts = by_source[source.source]
         assert counts["documents"] == len(set(source.texts))
         assert counts["exact"] + counts["near"] == gone.filter(pl.col("source") == source.source).height
+
+
+def test_the_clusters_of_each_part_are_those_of_the_table(tmp_path, monkeypatch):
+    monkeypatch.setattr("lineage.tables.shuffle.RANGE_BYTES", 1_000)
+    artifact = made(tmp_path, duplicates(three_sources(), signed=SURE))
+    table, num_parts = rows(artifact), 0
+    for source in three_sources():
+        folder = artifact.below(f"clusters/{source.source}")
+        parts = document_paths(made(tmp_path, documents(source)))
+        assert sorted(path.name for path in folder.iterdir()) == [path.name for path in parts]
+        for path in parts:
+            ids = pl.read_parquet(path, columns=["id"])["id"]
+            own = table.filter(pl.col("id").is_in(ids.implode()), source=source.source).sort("id")
+            assert pl.read_parquet(folder / path.name).equals(own.select("id", "cluster_id", "is_kept"))
+        num_parts += len(parts)
+    assert num_parts > len(three_sources())
 
 
 def test_however_the_joins_and_the_walks_are_cut_the_bytes_are_the_same(tmp_path, monkeypatch):

@@ -92,6 +92,13 @@ def test_shards_are_equal_runs_of_about_the_size_and_leave_nothing_out(tmp_path,
         assert len(runs) == pytest.approx(min(len(sizes), max(1, sizes.sum() / size)), rel=0.1, abs=1)
 
 
+def test_a_large_cache_has_larger_shards_instead_of_more(tmp_path, monkeypatch):
+    parts = document_paths(made(tmp_path, corpus_node(SOURCE)), "train")
+    monkeypatch.setattr(token_cache, "SHARD_BYTES", 1)
+    monkeypatch.setattr(token_cache, "MANY_SHARDS", 4)
+    assert 4 <= len(list(token_cache.shard_plan(parts))) <= 4 + len(parts)
+
+
 def test_a_document_longer_than_a_piece_is_one_document(tmp_path):
     """Cut for the encoder's sake, and joined again."""
     path = made(tmp_path, tokenizer()).files(TOKENIZER_FILE)[0]

@@ -217,6 +217,17 @@ def test_a_writer_killed_at_any_request_leaves_all_or_nothing(server: GcsServer,
     assert_whole(store)
 
 
+def test_a_folder_of_an_artifact_is_fetched_alone(server: GcsServer, tmp_path: Path) -> None:
+    artifact = write(fresh_store(server, tmp_path))
+    server.counts.clear()
+    folder = artifact.below("sub")
+    assert [path.name for path in folder.iterdir()] == ["three.bin"] and server.counts["read"] == 1
+    assert not (folder.parent / "one.bin").exists()
+    with pytest.raises(ValueError, match="has no file below su/; its manifest lists 3 others"):
+        artifact.below("su")
+    assert (artifact.folder() / "one.bin").exists() and artifact.below("sub") == artifact.folder() / "sub"
+
+
 def test_what_operations_cost(server: GcsServer, tmp_path: Path) -> None:
     """Requests, which a bucket bills: none grows with the number of data files beside what is asked for."""
     store = fresh_store(server, tmp_path)
