@@ -26,9 +26,9 @@ def verdict(tiers: Iterable[str]) -> str:
     >>> [verdict(tiers) for tiers in (["partial", "near"], ["fragment", "partial"], ["fragment"], [])]
     ['contaminated', 'partial_only', 'fragments_only', 'clean']
     """
-    found = frozenset(tiers)
-    if found & frozenset(STANDING_TIERS):
+    present = frozenset(tiers)
+    if present & frozenset(STANDING_TIERS):
         return "contaminated"
-    if PARTIAL in found:
+    if PARTIAL in present:
         return "partial_only"
-    return "fragments_only" if found else "clean"
+    return "fragments_only" if present else "clean"

@@ -15,6 +15,6 @@ def verdict_template(of: Annealing) -> AssetTemplate:
     """Return the verdict. It reads the results of all branches."""
     node, (control, *others) = annealing_verdict(of), of.config.mixes
     described = f"Whether {', '.join(others)} are better than {control}, by pairs of branches from one checkpoint."
-    made = single(node, lambda lab: node, SWEEPS, described, "json")
+    template = single(node, lambda lab: node, SWEEPS, described, "json")
     every = {result(of.trials.trials[0]).key: dg.AllPartitionMapping()}
-    return replace(made, mappings=every, invariants=(FILES,))
+    return replace(template, mappings=every, invariants=(FILES,))

@@ -105,9 +105,9 @@ def card_assets(of: Tokens) -> Iterator[AssetTemplate]:
 def mix_assets(run: Run) -> Iterator[AssetTemplate]:
     """Yield all data that a run trains on, placed canonically."""
     yield from token_assets(run.tokens)
-    made = of_all(mixture(run))
+    template = of_all(mixture(run))
     reasons = "; ".join(f"{source}: {reason}" for source, reason in run.scope.left_out)
-    yield replace(made, description=f"{made.description} Left out: {reasons}.") if reasons else made
+    yield replace(template, description=f"{template.description} Left out: {reasons}.") if reasons else template
 
 
 def preference_assets(run: Run) -> Iterator[AssetTemplate]:
@@ -122,8 +122,8 @@ def evaluation_assets(run: Run) -> Iterator[AssetTemplate]:
     """Yield the policy of a run's checkpoints, its suites and its examples."""
     yield from preference_assets(run)
     yield from suite_assets(run.evaluation.suites)
-    for made in suite_assets(run.evaluation.shots):
-        yield replace(made, description=SHOTS) if made.example.stage is SUITE else made
+    for template in suite_assets(run.evaluation.shots):
+        yield replace(template, description=SHOTS) if template.example.stage is SUITE else template
     yield of_all(policy(run))
 
 
@@ -208,15 +208,15 @@ def daily_assets(
     for of_source in _FERRY_SOURCES:
         is_raw = of_source(example, example.sources[0]).stage is RAW
         for source in (*example.sources, *suite_sources) if is_raw else example.sources:
-            made = _daily(of_source(example, source), at_source(of_source, source), days)
-            yield replace(made, after=(roster,) if is_raw else ())
+            template = _daily(of_source(example, source), at_source(of_source, source), days)
+            yield replace(template, after=(roster,) if is_raw else ())
     for of_run in _FERRY_SHARED:
         node_at = lambda lab, day, of_run=of_run: of_run(run_at(lab.ferry_store, str(day)))  # noqa: E731
-        made = _daily(of_run(example), node_at, days)
+        template = _daily(of_run(example), node_at, days)
         items = tuple(data.raw(source, example.place.data).key for source in suite_sources)
-        yield replace(made, after=items if made.example.stage is SUITE else ())
+        yield replace(template, after=items if template.example.stage is SUITE else ())
 
 
 def _daily(example: Node, node_at: Callable[[Lab, str | None], Node | Skipped], days: dg.PartitionsDefinition) -> AssetTemplate:
-    made = _template(example, lambda day: example, days)
-    return replace(made, node=None, node_at=node_at, store_of=lambda lab: lab.ferry_store, group="ferry_data")
+    template = _template(example, lambda day: example, days)
+    return replace(template, node=None, node_at=node_at, store_of=lambda lab: lab.ferry_store, group="ferry_data")

@@ -174,9 +174,9 @@ def _of_search(search: Search, sweeps: Collection[str]) -> tuple[Iterator[AssetT
 def _of_swarm(swarm: Swarm) -> tuple[Iterator[AssetTemplate], list]:
     """Return all assets of a swarm, and the nodes whose ancestors must be among them."""
     parts = (swarm.trials, swarm.confirmation)
-    made = tuple(swarm_templates(swarm))
-    every = chain(*(chain(sweep_data(part), sweep_templates(part)) for part in parts), made)
-    return every, [template.example for template in made]
+    templates = tuple(swarm_templates(swarm))
+    every = chain(*(chain(sweep_data(part), sweep_templates(part)) for part in parts), templates)
+    return every, [template.example for template in templates]
 
 
 def _add_cards(table: AssetTable, runs: Sequence[Run]) -> None:
@@ -216,7 +216,7 @@ def build_defs(lab: LabOrResource, *, ferry: Ferry | None, declared: Declaration
     rates = upkeep.pass_rate_job(names)
     canaries = [campaigns.canary_job(canary) for canary in declared.canaries]
     every = [*table, *(canary_training(canary) for canary in declared.canaries), *(ferry_assets(ferry) if ferry else ())]
-    made = [template for template in every if not template.is_external]
+    materializable = [template for template in every if not template.is_external]
     sweeps = [
         *declared.sweeps,
         *(part for swarm in declared.swarms for part in (swarm.trials, swarm.confirmation)),
@@ -262,7 +262,7 @@ def build_defs(lab: LabOrResource, *, ferry: Ferry | None, declared: Declaration
             *([reward_sensor(declared.rewards)] if declared.rewards else []),
             *([search_sensor(declared.searches)] if declared.searches else []),
             *(canary_after_ferry(job) for job in canaries),
-            committed_sensor(made),
+            committed_sensor(materializable),
             condition_sensor(),
             *pass_rate_sensors(rates),
         ],

@@ -109,9 +109,9 @@ def _trained(inputs: list[Artifact], run: Run, python: str, packages: Mapping[st
         store = Store(f"{scratch}/store", f"{scratch}/work")
         for artifact in inputs:
             list(mirror(artifact, store, "dependency canary", ancestors=False))
-        made = build(store, checkpoint(run, run.spec.num_steps), launcher=partial(run_subprocess, python=python)).artifact
-        curve = pl.read_parquet(made.file("metrics.parquet"), columns=["step", "loss_nats"])
-        speed = float(made.manifest.extra["throughput"]["tokens_per_second"])
+        trained = build(store, checkpoint(run, run.spec.num_steps), launcher=partial(run_subprocess, python=python)).artifact
+        curve = pl.read_parquet(trained.file("metrics.parquet"), columns=["step", "loss_nats"])
+        speed = float(trained.manifest.extra["throughput"]["tokens_per_second"])
     return Side(python, packages, {int(step): float(loss) for step, loss in curve.iter_rows()}, speed)
 
 
@@ -134,10 +134,10 @@ def _check_imports(python: str) -> None:
         raise ValueError(f"the trainer does not import by {python}: {why[0]}; its packages do not fit together")
 
 
-def record(store: Store, found: Difference, day: str) -> str:
+def record(store: Store, difference: Difference, day: str) -> str:
     """Write the comparison of a day below the store's root; return where."""
     where = f"{FOLDER}/{day}.json"
-    store.storage.replace(where, (json.dumps(asdict(found) | {"text": found.text}, indent=1) + "\n").encode())
+    store.storage.replace(where, (json.dumps(asdict(difference) | {"text": difference.text}, indent=1) + "\n").encode())
     return store.storage.uri(where)
 
 
@@ -163,19 +163,19 @@ def dependency_canary_asset() -> dg.AssetsDefinition:
             why = f"not judged: {CANDIDATE} names no environment of another lock file"
             return dg.MaterializeResult(check_results=[_warning(name, False, why) for name in (EQUAL, SPEED)])
         day = datetime.datetime.now(datetime.UTC).date().isoformat()
-        found = compare_environments(lab, candidate, canary_run("cpu", day))
-        where = record(lab.store, found, day)
-        rows = [{"package": name, "here": str(a), "candidate": str(b)} for name, (a, b) in found.packages.items()]
+        difference = compare_environments(lab, candidate, canary_run("cpu", day))
+        where = record(lab.store, difference, day)
+        rows = [{"package": name, "here": str(a), "candidate": str(b)} for name, (a, b) in difference.packages.items()]
         return dg.MaterializeResult(
             metadata={
                 "packages": records_table(rows, ("package", "here", "candidate")),
-                "largest_nats": found.largest_nats,
-                "speed_ratio": found.speed_ratio,
+                "largest_nats": difference.largest_nats,
+                "speed_ratio": difference.speed_ratio,
                 "record": dg.MetadataValue.path(where),
             },
             check_results=[
-                dg.AssetCheckResult(check_name=EQUAL, passed=found.first_step is None, description=found.text),
-                _warning(SPEED, found.is_fast, found.text),
+                dg.AssetCheckResult(check_name=EQUAL, passed=difference.first_step is None, description=difference.text),
+                _warning(SPEED, difference.is_fast, difference.text),
             ],
         )
 

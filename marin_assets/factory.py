@@ -253,11 +253,11 @@ def _build_inputs(context: dg.AssetExecutionContext, store: Store, node: Node, l
 
 
 def _summary(built: Built) -> str:
-    made = built.artifact.manifest
+    manifest = built.artifact.manifest
     if not built.reused:
-        return f"{built.artifact.name}: made in {made.resources.wall_seconds:.1f} s at {built.artifact.uri}"
+        return f"{built.artifact.name}: made in {manifest.resources.wall_seconds:.1f} s at {built.artifact.uri}"
     drift = f" ({'drift: ' if built.drifted else ''}{built.drift})" if built.drift is not None else ""
-    return f"{built.artifact.name}: reused, made {made.created}{drift}"
+    return f"{built.artifact.name}: reused, made {manifest.created}{drift}"
 
 
 def checked(invariant: Invariant, artifact: Artifact, run_id: str) -> dg.AssetCheckResult:

@@ -76,8 +76,8 @@ def forecast_templates(run: Run) -> Iterator[AssetTemplate]:
     for node, description in rows:
         if of.score is not None and node is outcome(of, run):
             continue  # the run's own evaluation, which is an asset already
-        made = single(node, lambda lab, node=node: node, FORECASTS, description, "json")
-        yield replace(made, invariants=(FILES,), mappings=collected)
+        template = single(node, lambda lab, node=node: node, FORECASTS, description, "json")
+        yield replace(template, invariants=(FILES,), mappings=collected)
 
 
 def verdicts_asset(runs: tuple[Run, ...]) -> dg.AssetsDefinition:

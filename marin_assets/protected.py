@@ -27,8 +27,8 @@ def declared_artifacts(store: Store, declared: Declarations, now: datetime.datet
             continue
         partitions = template.partitions() if template.partitions_def is not None else [None]
         nodes += [template.node(None if partition is None else str(partition)) for partition in partitions]
-    made = zip(nodes, find_all(store, nodes), strict=True)
-    why |= {artifact.spec.address: f"{node.name} is declared" for node, artifact in made if artifact is not None}
+    pairs = zip(nodes, find_all(store, nodes), strict=True)
+    why |= {artifact.spec.address: f"{node.name} is declared" for node, artifact in pairs if artifact is not None}
     oldest = (now - datetime.timedelta(days=CANARY_DAYS)).isoformat()
     why |= {a.spec.address: "a recent canary" for a in store.artifacts("canary") if a.manifest.created >= oldest}
     return why

@@ -16,14 +16,14 @@ LOG_CHARACTERS = 1_500
 def evidence_of_run(instance: dg.DagsterInstance, run_id: str, attempts: pl.DataFrame) -> dict[str, str]:
     """Return the evidence by title. `attempts`: those of the ledger, of which the run's own are listed with their use."""
     entries = instance.all_logs(run_id)
-    found = {
+    texts = {
         "checks": "\n".join(_checks(entries)),
         "error": _error(entries),
         "end of the log": _end_of_log(instance, run_id, entries),
         "attempts": "\n".join(_attempts(attempts.filter(run_id=run_id))),
         "last events": "\n".join(_line(entry) for entry in entries[-EVENTS:]),
     }
-    return {title: text for title, text in found.items() if text}
+    return {title: text for title, text in texts.items() if text}
 
 
 def _line(entry: dg.EventLogEntry) -> str:

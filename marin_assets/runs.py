@@ -176,13 +176,13 @@ def training_asset(run: Run) -> dg.AssetsDefinition:
 
 def checkpoints(run: Run) -> AssetTemplate:
     """Return the checkpoints as external assets, one partition for each step that the run keeps."""
-    made = _step_template(
+    template = _step_template(
         run,
         checkpoint,
         f"Checkpoints of `{run.name}`, one partition for each kept step, reported as training commits them.",
         {"jax", "safetensors"},
     )
-    return replace(made, is_external=True, after=(tuple(training_key(run).path),))
+    return replace(template, is_external=True, after=(tuple(training_key(run).path),))
 
 
 def eval_results(run: Run) -> AssetTemplate:

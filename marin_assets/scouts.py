@@ -169,14 +169,14 @@ def _metadata(report: "Report") -> dict[str, dg.MetadataValue]:
     }
 
 
-def _row(seen) -> dict[str, str]:
-    finding = seen.finding
+def _row(lasting) -> dict[str, str]:
+    finding = lasting.finding
     return {
         "severity": finding.severity,
-        "first_seen": seen.first_seen,
+        "first_seen": lasting.first_seen,
         "summary": finding.summary,
         "command": finding.command,
-        "id": seen.id,
+        "id": lasting.id,
     }
 
 

@@ -14,14 +14,14 @@ SHOWN = 8
 
 def facts(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     """Return the numbers of a manifest: those of a shard, or of what is accepted."""
-    found = artifact.manifest.extra["synthetic"]
-    if "accepted" in found:
-        dropped = counts_table(found["dropped"], "reason", "rollouts")
-        return {"accepted": dg.MetadataValue.int(found["accepted"]), "dropped": dropped}
-    known = f"version {found['teacher_version'] or 'unknown'}, known by its {found['teacher_known_by']}"
+    recorded = artifact.manifest.extra["synthetic"]
+    if "accepted" in recorded:
+        dropped = counts_table(recorded["dropped"], "reason", "rollouts")
+        return {"accepted": dg.MetadataValue.int(recorded["accepted"]), "dropped": dropped}
+    known = f"version {recorded['teacher_version'] or 'unknown'}, known by its {recorded['teacher_known_by']}"
     return {
-        "teacher": dg.MetadataValue.text(f"{found['teacher_model']}, {known}"),
-        "completion_tokens": dg.MetadataValue.int(found["tokens"]),
+        "teacher": dg.MetadataValue.text(f"{recorded['teacher_model']}, {known}"),
+        "completion_tokens": dg.MetadataValue.int(recorded["tokens"]),
     }
 
 

@@ -76,11 +76,11 @@ class AssetTable:
             raise ValueError(f"no asset makes {node.name}; declare the record that it belongs to")
         if asset.partitions_def is not None and node.partition not in self._partitions[node.key]:
             raise ValueError(f"asset {'/'.join(node.key)} has no partition {node.partition!r}")
-        made = asset.node(node.partition)
-        if made is not node and self._digest(made) != self._digest(node):
+        declared = asset.node(node.partition)
+        if declared is not node and self._digest(declared) != self._digest(node):
             raise ValueError(
-                f"two declarations mean different artifacts by {node.name}: {difference(made, node)}; one of them could never "
-                "be made. Give the record that differs a name of its own (scope, decontamination, corpus, tokens, mix)"
+                f"two declarations mean different artifacts by {node.name}: {difference(declared, node)}; one of them could "
+                "never be made. Give the record that differs a name of its own (scope, decontamination, corpus, tokens, mix)"
             )
 
     def _digest(self, node: Node) -> str:

@@ -75,7 +75,7 @@ class KubernetesLauncher:
                 start = self._files.claim(launch, start)
                 body = start.kind.render(launch, start.shape, self.settings, start.attempt, start.history)
                 try:
-                    made = self.cluster.create(start.kind.collection, body)
+                    job = self.cluster.create(start.kind.collection, body)
                 except ApiError as error:
                     if error.status != 409:
                         raise
@@ -100,14 +100,14 @@ class KubernetesLauncher:
             )
             if state == "active" or unjudged:
                 log.info("%s: %s %s is there (%s): adopted", launch.name, kind.name, name, state)
-                made = existing
+                job = existing
                 break
             log.info("%s: %s %s of an earlier launch is %s: replaced", launch.name, kind.name, name, state)
             # Pods of the old job may still exist, and its job file has its number in the name.
             start = replace(start, attempt=int(annotations(existing)[ATTEMPT]) + 1, history=to_json(()))
             self.cluster.delete(kind.collection, name, existing["metadata"]["uid"], policy=kind.deletion)
-        self._files.give(launch, start.shape, made)
-        return start, made
+        self._files.give(launch, start.shape, job)
+        return start, job
 
     def _run(self, launch: LaunchRequest, start: Start) -> LaunchRecord:
         start, submitted = self.submit(launch, start)
@@ -179,19 +179,19 @@ class KubernetesLauncher:
         body = kind.render(launch, shape, self.settings, number, to_json(history))
         while True:
             try:
-                made = self.cluster.create(kind.collection, body)
+                job = self.cluster.create(kind.collection, body)
                 break
             except ApiError as error:
                 if error.status != 409:
                     raise
                 existing = self.cluster.get(kind.collection, name)
                 if existing is not None and existing["metadata"]["uid"] != old["metadata"]["uid"]:
-                    made = existing
+                    job = existing
                     break
                 self._pause()
-        self._files.give(launch, shape, made)
+        self._files.give(launch, shape, job)
         log.info("%s: attempt %d", launch.name, number)
-        return made
+        return job
 
     def _pause(self) -> None:
         time.sleep(min(self.poll_seconds, 0.5))

@@ -88,14 +88,14 @@ def play(
     history = replayed()
     compare_graph(history, size, teller)
     planned = checkpoints(before, replace(before, bundle_files=(TRAIN_FILE,)), size)
-    made: dict[str, Artifact] = {}
+    trained: dict[str, Artifact] = {}
     for end in ENDS:  # one after the other: both ends have a bundle of one name, with and without its test file
         names = [phase.name for phase in history.line_to(end)]
-        made |= zip(names, make([planned[name] for name in names]), strict=True)
-    runs = tuple(phase_run(history, name, checkpoint, size) for name, checkpoint in made.items())
-    judge_runs(history, runs, made, teller)
-    reads = {end: reads_of(history, end, made[end], leaked, size) for end in ENDS}
-    forward = {end: forward_reads(history, end, made[end], reads[BISON], size) for end in ENDS}
+        trained |= zip(names, make([planned[name] for name in names]), strict=True)
+    runs = tuple(phase_run(history, name, checkpoint, size) for name, checkpoint in trained.items())
+    judge_runs(history, runs, trained, teller)
+    reads = {end: reads_of(history, end, trained[end], leaked, size) for end in ENDS}
+    forward = {end: forward_reads(history, end, trained[end], reads[BISON], size) for end in ENDS}
     judge_exposure(reads, forward, len(leaked), teller)
     return ReplayedHistory(history, runs, reads, tuple(teller.kept))
 
@@ -128,7 +128,7 @@ def compare_graph(history: History, size: Miniature, teller: Teller) -> None:
     teller.say(GRAPH, claim, "\n".join(shown), ends == [whole, whole])
 
 
-def judge_runs(history: History, runs: Sequence[PhaseRun], made: Mapping[str, Artifact], teller: Teller) -> None:
+def judge_runs(history: History, runs: Sequence[PhaseRun], checkpoints: Mapping[str, Artifact], teller: Teller) -> None:
     """Check warm starts by digest, the new parameters of the switch, and that the loss falls."""
     teller.act(TRAINED)
     say = teller.say
@@ -136,14 +136,14 @@ def judge_runs(history: History, runs: Sequence[PhaseRun], made: Mapping[str, Ar
     for run in runs:
         say(TRAINED, f"loss of {run.name}", f"{len(run.losses)} steps, {run.losses[0]:.3f} > {run.losses[-1]:.3f} nats a token")
     wrong = []
-    for name, checkpoint in made.items():
+    for name, checkpoint in checkpoints.items():
         start = history.by_name[name].start
-        if start is not None and checkpoint.input("start").spec.address != made[start.phase].spec.address:
+        if start is not None and checkpoint.input("start").spec.address != checkpoints[start.phase].spec.address:
             wrong.append(name)
     starts = ", ".join(f"{phase.start.phase} > {phase.name}" for phase in lines(history) if phase.start)
     say(TRAINED, "every phase starts from the checkpoint that the declaration names", starts, not wrong)
     switch, before = by_name["3"], by_name["1d"]
-    new = new_parameters(made["1d"], made["3"])
+    new = new_parameters(checkpoints["1d"], checkpoints["3"])
     claim = "phase 3 has the norms of queries and keys, which phase 1 lacks, and no other new parameter"
     say(TRAINED, claim, ", ".join(sorted(new)), bool(new) and all("q_norm" in name or "k_norm" in name for name in new))
     back = next((step for step, loss in enumerate(switch.losses) if loss <= before.losses[-1]), None)
@@ -153,8 +153,8 @@ def judge_runs(history: History, runs: Sequence[PhaseRun], made: Mapping[str, Ar
     claim = "the switch keeps most of what phase 1 had learned: its first loss is nearer to the last one than to a fresh one"
     say(TRAINED, claim, f"{before.losses[-1]:.3f}, {switch.losses[0]:.3f}, {fresh:.3f} nats a token",
         switch.losses[0] - before.losses[-1] < fresh - switch.losses[0])  # fmt: skip
-    same = made[BISON].input("start").spec.address == made["mantis"].input("start").spec.address
-    say(TRAINED, "Bison and Mantis start from one checkpoint", made[BISON].input("start").name, same)
+    same = checkpoints[BISON].input("start").spec.address == checkpoints["mantis"].input("start").spec.address
+    say(TRAINED, "Bison and Mantis start from one checkpoint", checkpoints[BISON].input("start").name, same)
 
 
 def new_parameters(before: Artifact, after: Artifact) -> set[str]:

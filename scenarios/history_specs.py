@@ -137,9 +137,9 @@ def mixture(recipe: Recipe, phase: Phase, size: Miniature) -> Node:
 
 def checkpoints(before: Recipe, after: Recipe, size: Miniature) -> Mapping[str, Node]:
     """The last checkpoint of every phase by name. Bison reads the bundle of `before`, Mantis that of `after`."""
-    history, made = replayed(), dict[str, Node]()
+    history, by_phase = replayed(), dict[str, Node]()
     for phase in lines(history):
         recipe = after if phase.name.startswith("mantis") else before
-        start = None if phase.start is None else made[phase.start.phase]
-        made[phase.name] = nodes.checkpoint(small_spec(history, phase, size), mixture(recipe, phase, size), start)
-    return made
+        start = None if phase.start is None else by_phase[phase.start.phase]
+        by_phase[phase.name] = nodes.checkpoint(small_spec(history, phase, size), mixture(recipe, phase, size), start)
+    return by_phase

@@ -69,8 +69,8 @@ def _event(artifact: Artifact) -> dg.AssetMaterialization:
     if artifact.spec.stage != ROLLOUTS.name:
         return materialization(artifact, metadata, f"step {artifact.manifest.extra['checkpoint']['step']}")
     reward = artifact.manifest.extra["iteration"]["reward"]
-    said = "no reward is known" if reward is None else f"mean reward {reward:.3f}"
-    return materialization(artifact, sampled_rollouts(artifact) | metadata, said)
+    text = "no reward is known" if reward is None else f"mean reward {reward:.3f}"
+    return materialization(artifact, sampled_rollouts(artifact) | metadata, text)
 
 
 def _requests(lab: Lab, run: RewardRun, artifact: Artifact) -> Iterator[dg.RunRequest]:

@@ -84,11 +84,11 @@ def _page(
     metadata: Mapping[str, Any], ancestry: Ancestry, kind: str, licence: str | None, log_root: str | None, key_id: str
 ) -> str:
     manifest = ancestry.artifact
-    made = manifest.made_by
+    origin = manifest.made_by
     facts = [
         ("artifact", f"`{manifest.spec.address}`"),
         ("data version", f"`{manifest.data_version}`"),
-        ("made by", f"{_cell(made.user)} on {_cell(made.host)}, {manifest.created}, code `{made.commit}`"),
+        ("made by", f"{_cell(origin.user)} on {_cell(origin.host)}, {manifest.created}, code `{origin.commit}`"),
         ("licence", _cell(licence) if licence else "not stated by its owner; those of the sources are below"),
         ("contamination audit", _audit(ancestry)),
         ("publisher's key", f"`{key_id}`"),

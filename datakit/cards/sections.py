@@ -48,8 +48,8 @@ def _pin(loader: Mapping[str, Any]) -> str:
 def what_became(stages: Stages, samples: int) -> Iterator[Block]:
     raw = stages.raw.manifest.statistics
     rows = [("files", f"{raw['files']:,} file{'' if raw['files'] == 1 else 's'}", "", "", _megabytes(raw["bytes_out"]))]
-    for name, made in (("documents", stages.normalized), ("corpus", stages.corpus)):
-        s = made.manifest.statistics
+    for name, artifact in (("documents", stages.normalized), ("corpus", stages.corpus)):
+        s = artifact.manifest.statistics
         dropped = s["rows_in"] - s["rows_out"]
         rows.append((name, f"{s['rows_in']:,}", f"{s['rows_out']:,}", f"{dropped:,}", _megabytes(s["bytes_out"])))
     if stages.tokens is not None:

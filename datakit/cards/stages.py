@@ -32,7 +32,7 @@ class Stages:
 def all_drops(stages: Stages) -> dict[str, int]:
     """Return `stage: reason` -> count, of every stage that drops records."""
     counted = [("normalize", stages.normalized), ("corpus", stages.corpus), ("tokens", stages.tokens)]
-    drops = {name: made.manifest.statistics.get("drops", {}) for name, made in counted if made is not None}
+    drops = {name: artifact.manifest.statistics.get("drops", {}) for name, artifact in counted if artifact is not None}
     return {f"{name}: {reason}": n for name, by_reason in drops.items() for reason, n in by_reason.items()}
 
 

@@ -92,8 +92,8 @@ def aligned_windows(
     wanted = channels.hashes, channels.information, channels.bounds, channels.partial
     placed = placed.of(np.flatnonzero(may_align(words, bounds, rows, *wanted, config.align_slack)))
     scores = np.concatenate([np.empty(0), *_scores(words, bounds, placed, channels, config.align_slack)])
-    found = np.flatnonzero(scores >= channels.partial[placed.channels])
-    placed, scores = placed.of(found), scores[found]
+    chosen = np.flatnonzero(scores >= channels.partial[placed.channels])
+    placed, scores = placed.of(chosen), scores[chosen]
     best_first = np.lexsort((placed.starts, -scores, placed.channels, placed.documents))
     seen: set[tuple[int, int]] = set()
     for row in best_first.tolist():

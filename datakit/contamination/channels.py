@@ -191,7 +191,7 @@ def _aligned_channels(
     seeds = gram_hashes(words.hashes, n)[at]
     is_rare = _gram_weights(seeds, item_of_channel[channels], config) >= 1
     aligned = wanted & (lengths <= config.max_aligned_words)
-    kept = is_rare & _has_content(words.hashes, long_words, n, config)[at] & aligned[channels]
+    is_used = is_rare & _has_content(words.hashes, long_words, n, config)[at] & aligned[channels]
     item_of_word = np.repeat(item_of_channel, lengths)
     num_items = len(np.unique(item_of_channel))
     needed = config.needed_alignment(lengths)
@@ -201,7 +201,7 @@ def _aligned_channels(
         bounds=words.bounds,
         needed=np.where(aligned, needed, np.inf),
         partial=np.where(aligned, config.partial_of(lengths, needed * lengths) / np.maximum(lengths, 1), np.inf),
-        seeds=build_index(seeds, kept.astype(np.float64), channels, positions, n),
+        seeds=build_index(seeds, is_used.astype(np.float64), channels, positions, n),
     )
 
 

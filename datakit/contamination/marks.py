@@ -124,7 +124,7 @@ def _match_piece(
     index, rescan = index_without(index_folder, config, common), config.common_grams == "ignored_after_scan"
     counts: list[GramCounts] = []
     found_matches: list[FoundMatch] = []
-    seen = [pl.Series("id", [], dtype=pl.String)]
+    read = [pl.Series("id", [], dtype=pl.String)]
     matched = [pl.DataFrame(schema=MATCHED_SCHEMA)]
     for documents in piece.documents():
         ids = documents["id"]
@@ -135,8 +135,8 @@ def _match_piece(
             found_matches += [(ids[row], match) for row, match in of_batch]
             if rescan:
                 matched.append(documents[sorted({row for row, _ in of_batch})])
-        seen.append(ids)
-    ids = pl.concat(seen)
+        read.append(ids)
+    ids = pl.concat(read)
     scratch = folder / SCRATCH_FOLDER
     tally = write_piece(scratch, piece, ids, named(found_matches, pl.read_parquet(names)))
     if rescan:

@@ -49,7 +49,7 @@ class Scope:
     @staticmethod
     def of(documents: int, parts: int, bands: int, walks: int, moved: Mapping[str, Moved]) -> "Scope":
         """Return the counts of a run, from the bytes of its shuffles by name."""
-        said = moved["texts"].shuffled // SAID_BYTES
+        statements = moved["texts"].shuffled // SAID_BYTES
         copies = moved["copies"].written // COPY_BYTES
         return Scope(
             documents=documents,
@@ -61,7 +61,7 @@ class Scope:
             stars=moved["members"].shuffled // EDGE_BYTES,
             candidates=moved["members"].written // EDGE_BYTES,
             walks=walks,
-            matches=(said - copies) // 2,
+            matches=(statements - copies) // 2,
             rows=moved["texts"].written // TEXT_BYTES,
             paragraphs=moved["repeats"].shuffled // PARAGRAPH_BYTES,
             repeats=moved["repeats"].written // REPEAT_BYTES,
@@ -108,9 +108,9 @@ def joins(scope: Scope) -> Iterator[Join]:
     if scope.candidates:
         numbers = _by_number("candidates", scope.candidates * EDGE_BYTES, members.ranges, scope)
         yield replace(numbers, shuffled=scope.candidates * NUMBER_BYTES)
-    found = scope.copies * COPY_BYTES + scope.matches * MATCHES.itemsize
-    said = (scope.copies + 2 * scope.matches) * SAID_BYTES
-    texts = Join("texts", said, task_count(numbered.ranges + scope.walks, found), range_count(found))
+    text_bytes = scope.copies * COPY_BYTES + scope.matches * MATCHES.itemsize
+    statement_bytes = (scope.copies + 2 * scope.matches) * SAID_BYTES
+    texts = Join("texts", statement_bytes, task_count(numbered.ranges + scope.walks, text_bytes), range_count(text_bytes))
     of_texts = scope.rows * TEXT_BYTES
     keyed = scope.rows * ROW_BYTES
     clusters = Join("clusters", keyed, task_count(texts.ranges, of_texts), range_count(keyed))

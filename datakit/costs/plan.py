@@ -61,9 +61,9 @@ class Measured:
         """Read a file of measurements. Raises: ValueError naming the file and the command that writes it."""
         if not path.is_file():
             raise ValueError(f"there are no measurements in {path}; `python -m benchmarks.plan_data --out {path}` writes them")
-        found = json.loads(path.read_text())
-        runs = [StageRun(**(run | {"scope": Scope(**run["scope"])})) for run in (*found.pop("runs"), found.pop("check"))]
-        return Measured(**found, runs=tuple(runs[:-1]), check=runs[-1])
+        fields = json.loads(path.read_text())
+        runs = [StageRun(**(run | {"scope": Scope(**run["scope"])})) for run in (*fields.pop("runs"), fields.pop("check"))]
+        return Measured(**fields, runs=tuple(runs[:-1]), check=runs[-1])
 
     def rate(self, stage: str) -> Rate:
         """Return the fitted CPU seconds of a stage, or of `all` of them."""

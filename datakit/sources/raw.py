@@ -207,7 +207,7 @@ def _pydoc_pages(target: Path) -> int:
     target.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-s", "-P", str(Path(__file__).with_name("pydoc_pages.py")), str(target)]
     environment = {"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8", "HOME": "/nonexistent", "PATH": ""}
-    made = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=HTML_SECONDS, check=False)
-    if made.returncode != 0:
-        raise RuntimeError(f"pydoc's pages ended with status {made.returncode}: {made.stderr.strip()[-1000:]}")
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=HTML_SECONDS, check=False)
+    if ended.returncode != 0:
+        raise RuntimeError(f"pydoc's pages ended with status {ended.returncode}: {ended.stderr.strip()[-1000:]}")
     return sum(1 for _ in target.glob("*.html"))

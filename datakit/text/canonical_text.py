@@ -172,18 +172,18 @@ def _ascii_token_spans(data: NDArray[np.uint8], wanted: NDArray[np.int64]) -> tu
 
     Words are runs of letters and digits; apostrophes and thousands commas (`_THOUSANDS_COMMA`) neither end nor begin one.
     """
-    spans, found, count, token, in_word = np.empty((wanted.size, 2), np.int64), 0, 0, 0, False
+    spans, filled, count, token, in_word = np.empty((wanted.size, 2), np.int64), 0, 0, 0, False
     for place in range(data.size):
-        if found == wanted.size:
+        if filled == wanted.size:
             break
         byte = data[place]
         if 48 <= byte <= 57 or 97 <= byte | 32 <= 122:
-            if not in_word and count == wanted[found]:
+            if not in_word and count == wanted[filled]:
                 end = place
                 while end < data.size and not (data[end] == 32 or 9 <= data[end] <= 13 or 28 <= data[end] <= 31):
                     end += 1
-                spans[found, 0], spans[found, 1] = token, end
-                found += 1
+                spans[filled, 0], spans[filled, 1] = token, end
+                filled += 1
             count += not in_word
             in_word = True
         elif byte == 32 or 9 <= byte <= 13 or 28 <= byte <= 31:
@@ -196,7 +196,7 @@ def _ascii_token_spans(data: NDArray[np.uint8], wanted: NDArray[np.int64]) -> tu
             in_word &= joins
         elif byte != 39:
             in_word = False
-    return spans[:found].copy(), count
+    return spans[:filled].copy(), count
 
 
 class WordPlaces:

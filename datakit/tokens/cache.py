@@ -209,10 +209,10 @@ def tokenize_shard(
     documents = _rows(part, ("id", *columns(format)), start, stop)
     how = None if engine is None else encoder(tokenizer, engine)
     if isinstance(format, Preferences) and how is not None:
-        made = encode_pairs(format, documents["metadata"].to_list(), how, policy, tokenizer)
+        encoded = encode_pairs(format, documents["metadata"].to_list(), how, policy, tokenizer)
     else:
-        made = encode_documents(format, documents, how, policy, tokenizer)
-    named = list(zip(documents["id"], made, strict=True))
+        encoded = encode_documents(format, documents, how, policy, tokenizer)
+    named = list(zip(documents["id"], encoded, strict=True))
     kept = [(document_id, one) for document_id, one in named if isinstance(one, Encoded)]
     gone = [(document_id, one.reason) for document_id, one in named if isinstance(one, Dropped)]
     ids, tokens, ends = [document_id for document_id, _ in kept], *_flat([one.tokens for _, one in kept], np.uint32)

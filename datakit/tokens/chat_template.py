@@ -196,8 +196,8 @@ def _breaking(conversation: Conversation, specials: Sequence[str]) -> Conversati
         return {name: _each_text(item, broken) for name, item in message.items()}
 
     tools = tuple(_each_text(tool, broken) for tool in conversation.tools)
-    made = Conversation(tuple(map(of_message, conversation.messages)), tools)
-    return None if has_mark[0] else made
+    with_marks = Conversation(tuple(map(of_message, conversation.messages)), tools)
+    return None if has_mark[0] else with_marks
 
 
 def _each_text(value: Any, change: Callable[[str], str]) -> Any:

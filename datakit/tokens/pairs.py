@@ -26,15 +26,15 @@ def encode_pairs(
     `prompts_differ` if the template renders the prompt in two ways, `equal_sides` if the tokens do not differ.
     """
     encode = conversation_encoder(format, encoder, policy, tokenizer)
-    found: list[Encoded | Dropped] = []
+    encoded: list[Encoded | Dropped] = []
     for line in metadata:
         pair = Pair.from_json(json.loads(line).get(PREFERENCE_FIELD))
         if pair is None:
-            found.append(Dropped("no_pair"))
+            encoded.append(Dropped("no_pair"))
             continue
         sides = [encode(Conversation((*pair.prompt, answer))) for answer in (pair.chosen, pair.rejected)]
-        found.append(_row(format.side_tokens, sides))
-    return found
+        encoded.append(_row(format.side_tokens, sides))
+    return encoded
 
 
 def _row(size: int, sides: Sequence[Encoded | Dropped]) -> Encoded | Dropped:

@@ -60,8 +60,8 @@ def pair_evidence(
     where = matches.filter(of_pairs).join(own.select(document).unique(), on=document, how="semi")
     spans = where.select("corpus", "id", *ITEM_KEY, "start_byte", "end_byte").unique()
     rows = [row for corpus in corpora for row in _sides(corpus, spans.filter(pl.col("corpus") == corpus.name))]
-    found = pl.DataFrame(rows, schema=_SIDES_SCHEMA, orient="row")
-    sides = found.group_by("id", *ITEM_KEY).agg(pl.col("pair").first(), pl.col("sides").explode().unique().sort())
+    matched = pl.DataFrame(rows, schema=_SIDES_SCHEMA, orient="row")
+    sides = matched.group_by("id", *ITEM_KEY).agg(pl.col("pair").first(), pl.col("sides").explode().unique().sort())
     reads = own.join(sides, on=["id", *ITEM_KEY]).select(READS_SCHEMA.keys()).unique()
     reads = reads.sort("leg", "step", "component", "pair", *ITEM_KEY)
     first = reads.unique([*ITEM_KEY, "component", "pair"], keep="first", maintain_order=True)

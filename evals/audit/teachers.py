@@ -76,7 +76,7 @@ class TeacherEvidence:
 
 def taught_corpora(corpora: Sequence[Artifact]) -> list[Taught]:
     """Return the corpora whose raw files a synthetic set accepted."""
-    found = []
+    taught = []
     for corpus in corpora:
         accepted = _accepted(corpus)
         if accepted is None:
@@ -87,8 +87,8 @@ def taught_corpora(corpora: Sequence[Artifact]) -> list[Taught]:
             ref.address: shard.input(ref.name) for shard in shards for ref in shard.spec.inputs if ref.name == "teacher"
         }
         model = shards[0].manifest.extra["synthetic"]["teacher_model"]
-        found.append(Taught(corpus, accepted, model, tuple(teachers[address] for address in sorted(teachers))))
-    return found
+        taught.append(Taught(corpus, accepted, model, tuple(teachers[address] for address in sorted(teachers))))
+    return taught
 
 
 def teacher_evidence(

@@ -132,14 +132,14 @@ class RemoteGenerator:
         bodies, cut = self._bodies(prompts, stops, max_tokens)
         drawn = {"temperature": sampling.temperature, "top_p": sampling.top_p, "n": count, "return_token_ids": True}
         bodies = [{**body, **drawn, "seed": seed} for body, seed in zip(bodies, seeds, strict=True)]
-        found = []
+        samples = []
         for answer, lost in zip(self.endpoint.answers(bodies), cut, strict=True):
             choices = sorted(answer["choices"], key=lambda choice: choice["index"])
             if len(choices) != count or any(choice.get("token_ids") is None for choice in choices):
                 raise ValueError(f"{self.endpoint.url} answered {len(choices)} of {count} samples, or without token_ids")
             counted = [{**choice, "usage": {"completion_tokens": len(choice["token_ids"])}} for choice in choices]
-            found.append([self._read(choice, lost) for choice in counted])
-        return found
+            samples.append([self._read(choice, lost) for choice in counted])
+        return samples
 
     def _bodies(self, prompts: Sequence[str], stops: Sequence[str], max_tokens: int) -> tuple[list[dict[str, Any]], list[int]]:
         """The requests, and how many tokens of each prompt do not fit."""
@@ -154,12 +154,13 @@ class RemoteGenerator:
         return bodies, cut
 
     def _read(self, choice: dict[str, Any], cut: int) -> Generated:
-        finish, made = choice.get("finish_reason"), choice["usage"].get("completion_tokens")
-        if finish not in ("stop", "length") or not isinstance(made, int):
+        finish, num_tokens = choice.get("finish_reason"), choice["usage"].get("completion_tokens")
+        if finish not in ("stop", "length") or not isinstance(num_tokens, int):
             raise ValueError(
-                f"{self.endpoint.url} ended a text with {finish!r} and {made!r} tokens; 'stop' or 'length' and a number are due"
+                f"{self.endpoint.url} ended a text with {finish!r} and {num_tokens!r} tokens; "
+                "'stop' or 'length' and a number are due"
             )
-        return Generated(choice["text"], finish, made, cut)
+        return Generated(choice["text"], finish, num_tokens, cut)
 
 
 @dataclass(frozen=True)

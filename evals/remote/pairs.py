@@ -85,17 +85,19 @@ class Judgement:
 
 def read_conversations(path: Path) -> list[Conversation]:
     """Read conversations. Raises: ValueError naming the line, or an id that occurs twice."""
-    found = []
+    conversations = []
     for number, line in enumerate(path.read_text().splitlines(), 1):
         try:
             record = json.loads(line)
-            found.append(Conversation(str(record["id"]), tuple(record["turns"])))
+            conversations.append(Conversation(str(record["id"]), tuple(record["turns"])))
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path}, line {number}: {error!r}; a line is {{'id': ..., 'turns': ['...', ...]}}") from error
-    repeated = [name for name, count in Counter(one.id for one in found).items() if count > 1]
-    if repeated or not found:
-        raise ValueError(f"{path} has {len(found)} conversations, ids that occur twice: {repeated}; give each its own id")
-    return found
+    repeated = [name for name, count in Counter(one.id for one in conversations).items() if count > 1]
+    if repeated or not conversations:
+        raise ValueError(
+            f"{path} has {len(conversations)} conversations, ids that occur twice: {repeated}; give each its own id"
+        )
+    return conversations
 
 
 def converse(model: ChatModel, conversations: Sequence[Conversation], record: Record, how: Asking) -> dict[str, list[Recorded]]:
@@ -103,8 +105,8 @@ def converse(model: ChatModel, conversations: Sequence[Conversation], record: Re
     answers: dict[str, list[Recorded]] = {one.id: [] for one in conversations}
     for turn in range(max(len(one.turns) for one in conversations)):
         due = [one for one in conversations if turn < len(one.turns) and all(a.status == 200 for a in answers[one.id])]
-        asked = [ItemRequest(f"{one.id}/{turn}", CHAT, _body(model, _messages(one, answers[one.id]), how)) for one in due]
-        done = _ask(model, asked, record, how)
+        requests = [ItemRequest(f"{one.id}/{turn}", CHAT, _body(model, _messages(one, answers[one.id]), how)) for one in due]
+        done = _ask(model, requests, record, how)
         for one in due:
             answers[one.id].append(done[f"{one.id}/{turn}"])
     return answers
@@ -122,20 +124,22 @@ def judge_pairs(
     out.mkdir(parents=True, exist_ok=True)
     sides = {"first": first, "second": second}
     answers = {name: converse(m, conversations, Record(out / f"{name}.jsonl"), how) for name, m in sides.items()}
-    texts = {name: {id: [_text(a) for a in found] for id, found in of_side.items()} for name, of_side in answers.items()}
+    texts = {
+        name: {id: [_text(answer) for answer in of_id] for id, of_id in of_side.items()} for name, of_side in answers.items()
+    }
     whole = [one for one in conversations if all(_answered(answers[name][one.id], one) for name in sides)]
-    asked = []
+    requests = []
     for one in whole:
         shown = texts["first"][one.id], texts["second"][one.id]
         for order, (a, b) in enumerate((shown, shown[::-1])):
-            asked.append(ItemRequest(f"{one.id}/{order}", CHAT, _body(judge, _question(one, a, b), how)))
-    judged = _ask(judge, asked, Record(out / "judge.jsonl"), how)
-    found = [_judgement(one, texts, [judged.get(f"{one.id}/{order}") for order in range(2)]) for one in conversations]
-    lines = [json.dumps(asdict(one), ensure_ascii=False) for one in found]
+            requests.append(ItemRequest(f"{one.id}/{order}", CHAT, _body(judge, _question(one, a, b), how)))
+    judged = _ask(judge, requests, Record(out / "judge.jsonl"), how)
+    judgements = [_judgement(one, texts, [judged.get(f"{one.id}/{order}") for order in range(2)]) for one in conversations]
+    lines = [json.dumps(asdict(one), ensure_ascii=False) for one in judgements]
     _write(out / "judgements.jsonl", "\n".join(lines) + "\n")
-    facts = {"first": first.model, "second": second.model, "judge": judge.model, "rules": _RULES, **summary(found)}
+    facts = {"first": first.model, "second": second.model, "judge": judge.model, "rules": _RULES, **summary(judgements)}
     _write(out / "result.json", json.dumps(facts, indent=1) + "\n")
-    return found
+    return judgements
 
 
 def summary(judgements: Sequence[Judgement]) -> dict[str, Any]:
@@ -161,8 +165,8 @@ def outcome_of(verdicts: Sequence[str | None]) -> Outcome:
 
 def stated_verdict(text: str) -> str | None:
     """The last verdict that a judgement states; None if there is none."""
-    found = _STATED.findall(text)
-    return found[-1] if found else None
+    stated = _STATED.findall(text)
+    return stated[-1] if stated else None
 
 
 def _write(path: Path, text: str) -> None:
@@ -177,9 +181,9 @@ def _judgement(one: Conversation, texts: Mapping[str, Mapping[str, list[str]]], 
     if any(each is None or each.status != 200 for each in judged):
         refused = next((f"the judge: {each.answer}" for each in judged if each is not None), "a model refused a turn")
         return Judgement(one.id, *sides, (), (), "failed", refused)
-    said = tuple(_text(each) for each in judged if each is not None)
-    verdicts = tuple(stated_verdict(text) for text in said)
-    return Judgement(one.id, *sides, said, verdicts, outcome_of(verdicts))
+    judge_texts = tuple(_text(each) for each in judged if each is not None)
+    verdicts = tuple(stated_verdict(text) for text in judge_texts)
+    return Judgement(one.id, *sides, judge_texts, verdicts, outcome_of(verdicts))
 
 
 def _answered(answers: Sequence[Recorded], one: Conversation) -> bool:
@@ -187,8 +191,10 @@ def _answered(answers: Sequence[Recorded], one: Conversation) -> bool:
 
 
 def _messages(one: Conversation, answers: Sequence[Recorded]) -> list[dict[str, str]]:
-    said = [(turn, _text(answer)) for turn, answer in zip(one.turns, answers, strict=False)]
-    before = [m for turn, text in said for m in ({"role": "user", "content": turn}, {"role": "assistant", "content": text})]
+    exchanges = [(turn, _text(answer)) for turn, answer in zip(one.turns, answers, strict=False)]
+    before = [
+        m for turn, text in exchanges for m in ({"role": "user", "content": turn}, {"role": "assistant", "content": text})
+    ]
     return [*before, {"role": "user", "content": one.turns[len(answers)]}]
 
 
@@ -205,8 +211,8 @@ def _body(model: ChatModel, messages: list[dict[str, str]], how: Asking) -> dict
     return {"model": model.model, "messages": messages, "temperature": 0, "max_tokens": how.max_tokens}
 
 
-def _ask(model: ChatModel, asked: Sequence[ItemRequest], record: Record, how: Asking) -> dict[str, Recorded]:
-    return ask_all(model.url, asked, record, concurrency=how.concurrency, key=model.key, patience=how.patience)
+def _ask(model: ChatModel, requests: Sequence[ItemRequest], record: Record, how: Asking) -> dict[str, Recorded]:
+    return ask_all(model.url, requests, record, concurrency=how.concurrency, key=model.key, patience=how.patience)
 
 
 def _text(recorded: Recorded) -> str:
@@ -232,8 +238,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     how = Asking(given.max_tokens, given.concurrency)
     models = model("first"), model("second"), model("judge")
-    found = judge_pairs(*models, read_conversations(given.conversations), given.out, how)
-    print(json.dumps(summary(found), indent=1))
+    judgements = judge_pairs(*models, read_conversations(given.conversations), given.out, how)
+    print(json.dumps(summary(judgements), indent=1))
 
 
 if __name__ == "__main__":

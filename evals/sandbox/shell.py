@@ -35,13 +35,13 @@ def run_line(line: str, folder: Path, limits: Limits = SHELL_LIMITS) -> Answer:
     command = [sys.executable, "-I", "-S", str(CHILD)]
     seconds = limits.wall_seconds + SETUP_SECONDS
     try:
-        made = subprocess.run(command, input=f"{len(head):8d}{head}".encode(), capture_output=True, timeout=seconds, env={})
+        ended = subprocess.run(command, input=f"{len(head):8d}{head}".encode(), capture_output=True, timeout=seconds, env={})
     except subprocess.TimeoutExpired:
         return Answer("timeout: the command took too long", 124)
-    if made.returncode == REFUSED:
-        said = made.stderr.decode(errors="replace")[-SHOWN_CHARACTERS:]
-        raise NoSandboxError(f"commands cannot be held here, so none was run: {said}")
-    if made.returncode != 0:
+    if ended.returncode == REFUSED:
+        errors = ended.stderr.decode(errors="replace")[-SHOWN_CHARACTERS:]
+        raise NoSandboxError(f"commands cannot be held here, so none was run: {errors}")
+    if ended.returncode != 0:
         return Answer("killed: the command needs too much memory", 137)
-    found = json.loads(made.stdout)
-    return Answer("\n".join((*found["lines"], *found["errors"])), found["status"])
+    result = json.loads(ended.stdout)
+    return Answer("\n".join((*result["lines"], *result["errors"])), result["status"])

@@ -37,21 +37,21 @@ def check_export(job: Job) -> Artifact:
         wrong = special_tokens_wrong(exported, tokenizer)
         served = open_hf_folder(exported.folder())
         room = min(config.max_new_tokens, served.config.max_seq_len)
-        made = sampling_from(served, config.samples, room, config.seed)
+        samples = sampling_from(served, config.samples, room, config.seed)
         with job.writing(job.spec, cost) as out:
             (out.folder / "samples.json").write_text(
-                json.dumps([_describe(each) for each in made], indent=1, ensure_ascii=False) + "\n"
+                json.dumps([_describe(each) for each in samples], indent=1, ensure_ascii=False) + "\n"
             )
-            ended = sum(each.finish == "stop" for each in made)
-            low, high = wilson(ended, len(made))
+            ended = sum(each.finish == "stop" for each in samples)
+            low, high = wilson(ended, len(samples))
             out.extra["export_canary"] = {
                 "special_tokens_wrong": wrong,
-                "samples": len(made),
+                "samples": len(samples),
                 "ended": ended,
                 "ended_interval": [round(low, 4), round(high, 4)],
                 "max_new_tokens": room,
             }
-            out.record(rows_out=len(made), tokens_out=sum(each.num_tokens for each in made))
+            out.record(rows_out=len(samples), tokens_out=sum(each.num_tokens for each in samples))
     return out.artifact
 
 
@@ -90,8 +90,8 @@ def specials_of(tokenizer: Tokenizer) -> dict[int, str]:
     return {number: token.content for number, token in sorted(tokenizer.get_added_tokens_decoder().items()) if token.special}
 
 
-def _describe(made: Generated) -> dict[str, object]:
-    return {"finish": made.finish, "num_tokens": made.num_tokens, "text": made.text}
+def _describe(sample: Generated) -> dict[str, object]:
+    return {"finish": sample.finish, "num_tokens": sample.num_tokens, "text": sample.text}
 
 
 def _json(path: Path) -> Mapping[str, Any]:

@@ -89,11 +89,11 @@ def judge(
 ) -> list[Judged]:
     """Judge one text for each item; the verdict on an item and a text is made once. Raises: NoSandboxError."""
     unique = {(item.item_id, each.text): (item, each) for item, each in zip(items, generated, strict=True)}
-    asked, texts = [item for item, _ in unique.values()], [each for _, each in unique.values()]
+    unique_items, texts = [item for item, _ in unique.values()], [each for _, each in unique.values()]
     if spec.kind == "program":
-        verdicts = judge_programs(task, asked, texts, limits or Limits())
+        verdicts = judge_programs(task, unique_items, texts, limits or Limits())
     else:
-        verdicts = judge_answers(task, asked, texts)
+        verdicts = judge_answers(task, unique_items, texts)
     by_key = dict(zip(unique, verdicts, strict=True))
     return [by_key[item.item_id, each.text] for item, each in zip(items, generated, strict=True)]
 

@@ -113,8 +113,8 @@ class EngineGenerator:
             ends = {"stops": tuple(stops), "end_tokens": self.served.end_tokens, "samples": count}
             pending += [_Pending(len(encoded.ids) - len(kept)) for _ in range(count)]
             asks += [GenerationRequest(prompt, max_tokens, sampling, seed, sample=i, **ends) for i in range(count)]
-        made = _answered(self.scheduler, asks, pending)
-        return [made[first : first + count] for first in range(0, len(made), count)]
+        samples = _answered(self.scheduler, asks, pending)
+        return [samples[first : first + count] for first in range(0, len(samples), count)]
 
 
 def sampling_from(served: LoadedModel, count: int, max_tokens: int, seed: int) -> list[Generated]:

@@ -87,8 +87,8 @@ def run_task(model: OpenModel, inputs: TaskInputs, task: TaskSpec) -> TaskResult
     if task.kind == "trajectories":
         held = read_trajectories(inputs.trajectories, inputs.tokenizer_artifact, task.max_items)
         return TaskResult(*evaluate_trajectories(*opened, task, held, inputs.version, inputs.seed))
-    asked = inputs.chosen[task.name], inputs.version, inputs.seed, inputs.shots
-    return TaskResult(*evaluate_benchmark(*opened, task, *asked))
+    rules = inputs.chosen[task.name], inputs.version, inputs.seed, inputs.shots
+    return TaskResult(*evaluate_benchmark(*opened, task, *rules))
 
 
 def run_tasks(model: OpenModel, inputs: TaskInputs, tasks: Sequence[TaskSpec], title: str) -> TaskResult:

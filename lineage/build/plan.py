@@ -182,15 +182,15 @@ def build(
         check_inputs_stay(store, spec.name, spec.inputs)
         if node.stage.job is None:
             guard_reads(store, spec.name, _flat(inputs))  # a job checks where it runs (`read_job`)
-            made, attempt.launched = run_here(node.stage, node.config, job, existing, fan_out, listener)
+            artifact, attempt.launched = run_here(node.stage, node.config, job, existing, fan_out, listener)
         else:
             if execution.pool is not None:
                 execution.pool.end()  # the job may need the memory of idle workers, and cannot use them
             ran = run_job(node.stage.job, job, launcher or run_subprocess, node.options, listener)
-            made, attempt.launched = ran.artifact, ran.launched
-    use = made.manifest.resources
+            artifact, attempt.launched = ran.artifact, ran.launched
+    use = artifact.manifest.resources
     log.info("%s: done in %.1f s, peak %.0f MiB", node.name, use.wall_seconds, use.peak_rss_bytes / 2**20)
-    return Built(made, reused=False, launched=attempt.launched)
+    return Built(artifact, reused=False, launched=attempt.launched)
 
 
 def _flat(inputs: Inputs) -> Iterator[Artifact]:

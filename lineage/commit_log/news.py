@@ -1,8 +1,8 @@
 """What the commit log has said since somebody looked last: addresses whose manifests have to be read again.
 
     news = read_news(storage, cursor.files)
-    asked = news.asked(known, cursor.waiting)       # read these manifests
-    cursor = news.after(cursor, before, now)        # and go on from here the next time
+    addresses = news.to_read(known, cursor.waiting)  # read these manifests
+    cursor = news.after(cursor, before, now)         # and go on from here the next time
 
 So a table of everything that is there is kept without a listing of the root. It is no proof: what somebody copies or deletes
 by hand, and what a rule of the bucket deletes, is not in the log. Whoever keeps such a table lists the root again at times.
@@ -46,19 +46,19 @@ class News:
     """By segments."""
     folded_changes: frozenset[str] = frozenset()
 
-    def asked(self, known: Collection[str], waiting: Collection[str]) -> set[str]:
+    def to_read(self, known: Collection[str], waiting: Collection[str]) -> set[str]:
         """Return the addresses whose manifests have to be read. Rows of segments are old, so known addresses are left out.
 
         Raises: DamagedLogError for an address that would lead outside the root.
         """
         new = {address for address in self.folded if address not in known}
-        asked = {*self.commits, *self.changes, *self.folded_changes, *waiting, *new}
-        for address in asked:
+        addresses = {*self.commits, *self.changes, *self.folded_changes, *waiting, *new}
+        for address in addresses:
             try:
                 check_relative(address, "an address")
             except ValueError as error:
                 raise DamagedLogError("the commit log", error) from error
-        return asked
+        return addresses
 
     def after(self, cursor: Cursor, before: Mapping[str, object], now: Mapping[str, object]) -> Cursor:
         """Return the cursor after the asked addresses were read. `before` and `now` tell manifests of an address apart.
@@ -75,15 +75,15 @@ class News:
         return Cursor(self.files, frozenset(waiting), looked_ns)
 
 
-def read_news(storage: Storage, seen: Collection[str]) -> News:
-    """Return what files of the log say that were not `seen`.
+def read_news(storage: Storage, read_before: Collection[str]) -> News:
+    """Return what the files of the log say that are not in `read_before`.
 
     Raises: lineage.commit_log.entries.DamagedLogError; FileNotFoundError if another process merges segments meanwhile.
     """
     names = entry_names(storage)  # before segments: what is folded in between is in one of them
-    entries = read_entries(storage, [name for name in names if name not in seen])
+    entries = read_entries(storage, [name for name in names if name not in read_before])
     sizes = segment_sizes(storage)
-    fresh = [open_segment(storage, name, sizes[name]) for name in sizes if name not in seen]
+    fresh = [open_segment(storage, name, sizes[name]) for name in sizes if name not in read_before]
     rows = [segment.rows() for segment in fresh]
     is_change = pl.col("key") == pl.lit(CHANGED, pl.UInt64)
     return replace(

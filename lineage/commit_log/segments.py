@@ -70,8 +70,12 @@ class Segment:
         """
         where = f"{FOLDER}/{self.name}"
         start, stop = int(self.starts[run.start]), int(self.starts[run.stop])
-        known = self.size - len(self.tail)
-        data = self.tail[start - known : stop - known] if start >= known else self.storage.files.read_range(where, start, stop)
+        tail_start = self.size - len(self.tail)
+        data = (
+            self.tail[start - tail_start : stop - tail_start]
+            if start >= tail_start
+            else self.storage.files.read_range(where, start, stop)
+        )
         parts = [
             _group(data[int(self.starts[g]) - start : int(self.starts[g + 1]) - start], int(self.index["rows"][g]), where, keys)
             for g in run
@@ -108,13 +112,13 @@ def open_segment(storage: Storage, name: str, size: int) -> Segment:
         raise DamagedLogError(storage.uri(where), f"its {size:,} bytes do not end as they were written")
     if wanted > len(tail):
         tail = storage.files.read_range(where, size - wanted, size)
-    kept = tail[len(tail) - wanted : len(tail) - _END.size]
-    if xxhash.xxh3_64_intdigest(kept) != digest:
+    index_bytes = tail[len(tail) - wanted : len(tail) - _END.size]
+    if xxhash.xxh3_64_intdigest(index_bytes) != digest:
         raise DamagedLogError(storage.uri(where), "its index is not as it was written")
-    index = np.frombuffer(kept, _INDEX)
+    index = np.frombuffer(index_bytes, _INDEX)
     starts = np.concatenate([[0], np.cumsum(index["bytes"], dtype=np.int64)])
     rows, most = int(index["rows"].sum(dtype=np.int64)), int(index["rows"].max(initial=0))
-    if starts[-1] + len(kept) + _END.size != size or most > GROUP_ROWS or rows != rows_in_name(name) or rows > MAX_ROWS:
+    if starts[-1] + len(index_bytes) + _END.size != size or most > GROUP_ROWS or rows != rows_in_name(name) or rows > MAX_ROWS:
         raise DamagedLogError(storage.uri(where), f"its index speaks of {rows:,} rows in {starts[-1]:,} of {size:,} bytes")
     return Segment(storage, name, size, index, starts, tail)
 
@@ -138,9 +142,9 @@ def _write(storage: Storage, rows: pl.DataFrame) -> str:
         keys = group["key"].to_numpy().astype("<u8")
         groups.append(zlib.compress(keys.tobytes() + "\n".join(group["address"]).encode(), 1))
         index.append((keys[0], len(groups[-1]), group.height))
-    kept = np.array(index, _INDEX).tobytes()
-    end = _END.pack(_MAGIC, len(groups), xxhash.xxh3_64_intdigest(kept))
-    storage.replace(f"{FOLDER}/{name}", b"".join([*groups, kept, end]))
+    index_bytes = np.array(index, _INDEX).tobytes()
+    end = _END.pack(_MAGIC, len(groups), xxhash.xxh3_64_intdigest(index_bytes))
+    storage.replace(f"{FOLDER}/{name}", b"".join([*groups, index_bytes, end]))
     return name
 
 

@@ -65,13 +65,15 @@ def affected_by(tables: LineageTables, origins: Sequence[str]) -> Affected:
     for origin in origins:
         graph.require(origin)
     read = tables.edges.select(address="parent", name="parent_name", data_version="parent_data_version")
-    made = tables.artifacts.select("address", "name", "data_version")
-    gone = read.join(made, on="address", how="anti")
-    of_origins = pl.concat([made, gone]).filter(pl.col("address").is_in(list(origins))).select("name", "data_version").unique()
-    equal = made.join(of_origins, on=["name", "data_version"], how="semi")["address"].to_list()
+    artifacts = tables.artifacts.select("address", "name", "data_version")
+    gone = read.join(artifacts, on="address", how="anti")
+    of_origins = (
+        pl.concat([artifacts, gone]).filter(pl.col("address").is_in(list(origins))).select("name", "data_version").unique()
+    )
+    equal = artifacts.join(of_origins, on=["name", "data_version"], how="semi")["address"].to_list()
     starts = [*equal, *of_origins.select(pl.format(GONE, "name", "data_version")).to_series()]
     reached = walked.reach((start for start in starts if start in walked.index), "down")
-    selected = made.filter(pl.col("address").is_in(list(reached)))["address"].to_list()
+    selected = artifacts.filter(pl.col("address").is_in(list(reached)))["address"].to_list()
     ordered = pl.DataFrame({"address": graph.oldest_first(selected)}, schema={"address": pl.String})
     rows = ordered.join(tables.artifacts, on="address", how="inner", maintain_order="left")
     return Affected(rows.with_columns(is_origin=pl.col("address").is_in(equal)), cost_of(rows))

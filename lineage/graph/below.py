@@ -32,21 +32,21 @@ def tables_below(store: Store, origins: Sequence[Artifact]) -> LineageTables:
     They hold all that `lineage.graph.affected.affected_by` needs to answer for the origins as it does with the whole tables.
     """
     candidates = Candidates(store, open_log(store))
-    found = {origin.spec.address: origin.manifest for origin in origins}
+    manifests = {origin.spec.address: origin.manifest for origin in origins}
     done: set[Bytes] = set()
-    while pending := {own_bytes(manifest) for manifest in found.values()} - done:
+    while pending := {own_bytes(manifest) for manifest in manifests.values()} - done:
         done |= pending
         for artifact in candidates.of([data_key(data) for data in sorted(pending)]):
             if own_bytes(artifact.manifest) in pending or not pending.isdisjoint(bytes_read(artifact.manifest)):
-                found[artifact.spec.address] = artifact.manifest
-    return tables_of([(address, manifest, "") for address, manifest in found.items()])
+                manifests[artifact.spec.address] = artifact.manifest
+    return tables_of([(address, manifest, "") for address, manifest in manifests.items()])
 
 
 def made_by(store: Store, stage: str, version: str | None = None) -> list[Artifact]:
     """Return every artifact that a version of a stage made, or any version, in address order."""
     candidates = Candidates(store, open_log(store))
-    made = candidates.of([stage_key(stage, version)])
-    return [each for each in made if each.spec.stage == stage and version in (None, each.spec.stage_version)]
+    artifacts = candidates.of([stage_key(stage, version)])
+    return [each for each in artifacts if each.spec.stage == stage and version in (None, each.spec.stage_version)]
 
 
 @dataclass
@@ -62,8 +62,8 @@ class Candidates:
 
         Raises: ValueError naming a manifest that was edited or moved.
         """
-        found = self.log.find(keys)
-        addresses = sorted({address for each in found.values() for address in each})
+        by_key = self.log.find(keys)
+        addresses = sorted({address for each in by_key.values() for address in each})
         for address in addresses:
             _check_address(address, self.store)
         self._open(address for address in addresses if address not in self._opened)

@@ -69,17 +69,17 @@ def _by_listing(store: Store) -> LineageTables:
 
 
 def _updated(store: Store, saved: Saved, cursor: Cursor, news: News) -> LineageTables:
-    kept = saved.tables
-    asked = news.asked(set(kept.artifacts["address"]), cursor.waiting)
-    if not asked and news.files == cursor.files:
-        return kept
-    made = read_manifests(store, dict.fromkeys(sorted(asked), ""))
-    out = pl.Series(sorted(asked), dtype=pl.String).implode()
-    before = _rows(kept.artifacts.filter(pl.col("address").is_in(out)))
-    ahead = news.after(cursor, before, _rows(made.artifacts))
-    tables = replace(merged(kept, made, asked), seen=_seen(ahead))
-    if len(asked) >= FEW or tables.artifacts.height < SMALL:
-        save_if_allowed(store, tables, saved, made, asked)
+    old = saved.tables
+    addresses = news.to_read(set(old.artifacts["address"]), cursor.waiting)
+    if not addresses and news.files == cursor.files:
+        return old
+    fresh = read_manifests(store, dict.fromkeys(sorted(addresses), ""))
+    out = pl.Series(sorted(addresses), dtype=pl.String).implode()
+    before = _rows(old.artifacts.filter(pl.col("address").is_in(out)))
+    ahead = news.after(cursor, before, _rows(fresh.artifacts))
+    tables = replace(merged(old, fresh, addresses), seen=_seen(ahead))
+    if len(addresses) >= FEW or tables.artifacts.height < SMALL:
+        save_if_allowed(store, tables, saved, fresh, addresses)
     return tables
 
 

@@ -126,11 +126,11 @@ def every_manifest(store: Store) -> Manifests:
 
 def _outermost(folders: Iterable[str]) -> list[str]:
     """Sorted folders without those below another one: a data file may be called as a manifest is."""
-    kept: list[str] = []
+    outermost: list[str] = []
     for folder in sorted(folders, key=lambda name: f"{name}/"):
-        if not kept or not folder.startswith(f"{kept[-1]}/"):
-            kept.append(folder)
-    return kept
+        if not outermost or not folder.startswith(f"{outermost[-1]}/"):
+            outermost.append(folder)
+    return outermost
 
 
 def _damage(address: str, manifest: Manifest, listed: Mapping[str, Listed]) -> Finding | None:
@@ -158,17 +158,19 @@ def _among_manifests(manifests: Mapping[str, Manifest]) -> list[Finding]:
 def _against_tables(manifests: Mapping[str, Manifest], tables: LineageTables, broken: set[str]) -> list[Finding]:
     """Compare edges (child, input, parent, parent's data version). Edges of unknown artifacts are part of the artifact's
     finding."""
-    known = set(tables.artifacts["address"].to_list())
-    findings = [Finding("missing_artifact", address) for address in manifests.keys() - known]
-    findings += [Finding("forged_artifact", address) for address in known - manifests.keys() - broken]
+    in_artifacts = set(tables.artifacts["address"].to_list())
+    findings = [Finding("missing_artifact", address) for address in manifests.keys() - in_artifacts]
+    findings += [Finding("forged_artifact", address) for address in in_artifacts - manifests.keys() - broken]
     rows = tables.artifacts.select("address", "stage", "stage_version", "data_version").iter_rows()
     for address, *recorded in rows:
         if address in manifests and recorded != _identity(manifests[address]):
             detail = f"the table says {recorded}, the manifest {_identity(manifests[address])}"
             findings.append(Finding("forged_artifact", address, detail=detail))
-    wanted = {row[:4] for address, manifest in manifests.items() if address in known for row in edge_rows(address, manifest)}
+    wanted = {
+        row[:4] for address, manifest in manifests.items() if address in in_artifacts for row in edge_rows(address, manifest)
+    }
     in_tables = set(tables.edges.select("child", "input", "parent", "parent_data_version").iter_rows())
-    in_tables = {row for row in in_tables if row[0] not in broken and (row[0] in manifests or row[0] not in known)}
+    in_tables = {row for row in in_tables if row[0] not in broken and (row[0] in manifests or row[0] not in in_artifacts)}
     findings += [Finding("missing_edge", c, i, p, version) for c, i, p, version in wanted - in_tables]
     return findings + [Finding("forged_edge", c, i, p, version) for c, i, p, version in in_tables - wanted]
 

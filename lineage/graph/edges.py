@@ -92,23 +92,23 @@ def lineage_tables(
     Raises: ValueError naming a manifest that was edited (see `lineage.artifact.manifest.from_json`).
     """
     saved = read_saved(store)
-    kept = None if saved is None else saved.tables
+    old = None if saved is None else saved.tables
     stamps = store.storage.stamps(MANIFEST_NAME)
-    known = {} if kept is None else dict(kept.artifacts.select("address", "stamp").iter_rows())
+    old_stamps = {} if old is None else dict(old.artifacts.select("address", "stamp").iter_rows())
     current = {address.removesuffix(f"/{MANIFEST_NAME}"): stamp for address, stamp in stamps.items()}
-    fresh = [address for address, stamp in current.items() if known.get(address) != stamp]
-    gone = known.keys() - current.keys()
-    if kept is not None and not fresh and not gone and seen_of is None:
-        return kept
-    made = read_manifests(store, {address: current[address] for address in fresh})
+    fresh = [address for address, stamp in current.items() if old_stamps.get(address) != stamp]
+    gone = old_stamps.keys() - current.keys()
+    if old is not None and not fresh and not gone and seen_of is None:
+        return old
+    new = read_manifests(store, {address: current[address] for address in fresh})
     replaced = gone | set(fresh)
-    tables = made if kept is None else merged(kept, made, replaced)
+    tables = new if old is None else merged(old, new, replaced)
     if fresh or gone:
-        log.info("lineage tables of %s: read %d manifests, %d are gone", store.root, made.artifacts.height, len(gone))
+        log.info("lineage tables of %s: read %d manifests, %d are gone", store.root, new.artifacts.height, len(gone))
     if seen_of is not None and tables.artifacts.height:
         tables = replace(tables, seen=seen_of(tables))
-    if save and (stamps or kept is not None):  # nothing is written to an empty root
-        save_if_allowed(store, tables, saved, made, replaced)
+    if save and (stamps or old is not None):  # nothing is written to an empty root
+        save_if_allowed(store, tables, saved, new, replaced)
     return tables
 
 
@@ -237,14 +237,14 @@ def _input_name(key: tuple[str, ...], partition: str | None) -> str:
     return "/".join(key) + (f"[{partition}]" if partition else "")
 
 
-def merged(kept: LineageTables, made: LineageTables, replaced: set[str]) -> LineageTables:
-    """Return the kept tables with other rows for the replaced addresses, or none."""
+def merged(old: LineageTables, new: LineageTables, replaced: set[str]) -> LineageTables:
+    """Return the old tables with the new rows, or none, for the replaced addresses."""
     out = pl.Series(sorted(replaced), dtype=pl.String).implode()
     tables = _sorted(
-        pl.concat([kept.artifacts.filter(~pl.col("address").is_in(out)), made.artifacts]),
-        pl.concat([kept.edges.filter(~pl.col("child").is_in(out)), made.edges]),
+        pl.concat([old.artifacts.filter(~pl.col("address").is_in(out)), new.artifacts]),
+        pl.concat([old.edges.filter(~pl.col("child").is_in(out)), new.edges]),
     )
-    return replace(tables, seen=kept.seen)
+    return replace(tables, seen=old.seen)
 
 
 def _sorted(artifacts: pl.DataFrame, edges: pl.DataFrame) -> LineageTables:
@@ -255,16 +255,16 @@ def save_if_allowed(
     store: Store,
     tables: LineageTables,
     saved: Saved | None = None,
-    made: LineageTables | None = None,
+    new: LineageTables | None = None,
     replaced: Collection[str] = (),
 ) -> None:
-    """Save tables: whole, or beside what is `saved` only the rows that were `made` for the `replaced` addresses.
+    """Save tables whole, or only the `new` rows of the `replaced` addresses beside what is `saved`.
 
     If this process may not write, a warning says so.
     """
     try:
-        if saved is not None and made is not None:
-            news = {"artifacts": made.artifacts, "edges": made.edges, "seen": tables.seen}
+        if saved is not None and new is not None:
+            news = {"artifacts": new.artifacts, "edges": new.edges, "seen": tables.seen}
             if add_part(store.storage, CHANGES, saved.parts, news, replaced, saved.rows):
                 return
         save_tables(store, tables)

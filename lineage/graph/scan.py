@@ -81,9 +81,9 @@ def rebuild_log(store: Store) -> None:
     appears after the listing, loses them; `./marin lineage --check` would name it.
     """
     entries, segments = _whole_files(store, ENTRIES), _whole_files(store, SEGMENTS)
-    kept = _readable_entries(store, entries)
+    rows = _readable_entries(store, entries)
     if make_log(store).besides is None:
-        write_segments(store.storage, kept)
+        write_segments(store.storage, rows)
         delete_segments(store.storage, segments)
         delete_entries(store.storage, entries)
         merge(store.storage)
@@ -94,8 +94,8 @@ def unlogged(store: Store, manifests: Mapping[str, Manifest]) -> list[str]:
     if not is_made(store):
         return []
     keys = {address: keys_of(manifest) for address, manifest in manifests.items()}
-    found = CommitLog(store.storage).find({key for each in keys.values() for key in each})
-    pairs = {(key, address) for key, addresses in found.items() for address in addresses}
+    logged = CommitLog(store.storage).find({key for each in keys.values() for key in each})
+    pairs = {(key, address) for key, addresses in logged.items() for address in addresses}
     return sorted(address for address, each in keys.items() if not pairs.issuperset((key, address) for key in each))
 
 

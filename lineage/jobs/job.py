@@ -265,7 +265,7 @@ def run_job(
     Raises: RuntimeError if it exited 0 but committed nothing."""
     launch = launch_of(module, job, options, listener)
     launched = launcher(launch)
-    made = job.store.find(job.spec)
-    if made is None:
+    artifact = job.store.find(job.spec)
+    if artifact is None:
         raise RuntimeError(f"{launch.name}: `python -m {module}` exited 0 but committed nothing; see {launch.log_path}")
-    return JobResult(made, launched)
+    return JobResult(artifact, launched)

@@ -140,12 +140,12 @@ class DataOrder:
         if (block, by_document) not in self._pieces:
             base = block * self.block_size
             if by_document:
-                made = split_by_document(self.caches, self.sequences, self._pieces_of_block(block, False))
+                pieces = split_by_document(self.caches, self.sequences, self._pieces_of_block(block, False))
             else:
-                made = pieces_of(self.sequences, *self.locate(np.arange(base, base + self.block_size)))
+                pieces = pieces_of(self.sequences, *self.locate(np.arange(base, base + self.block_size)))
             while len(self._pieces) >= KEPT_BLOCKS:
                 self._pieces.pop(next(iter(self._pieces)))
-            self._pieces[block, by_document] = made
+            self._pieces[block, by_document] = pieces
         return self._pieces[block, by_document]
 
     def inverse(self, component: str, sequence: int, below: int) -> list[int]:
@@ -173,13 +173,13 @@ class DataOrder:
         if below <= 0 or not values.size:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         end = -(-below // self.block_size)
-        seen = int(self._shares.before(np.array([end]))[0, number])
+        reads_before = int(self._shares.before(np.array([end]))[0, number])
         ranks, used = self._subset(number).inverse(values), self.num_used(number)
         held = np.flatnonzero(ranks < used)
         reads = [np.zeros((2, 0), np.int64)]
-        for epoch in range(-(-seen // used) if used else 0):
+        for epoch in range(-(-reads_before // used) if used else 0):
             ordinals = epoch * used + self._epoch(number, epoch).inverse(ranks[held])
-            early = ordinals < seen
+            early = ordinals < reads_before
             reads.append(np.stack([held[early], self._indices(number, ordinals[early])]))
         which, indices = np.concatenate(reads, axis=1)
         order = np.lexsort((indices, which))

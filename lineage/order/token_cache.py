@@ -332,8 +332,8 @@ def _row_tokens(name: str, facts: Mapping[str, object], shards: Sequence[ShardIn
         return None
     if not isinstance(size, int) or size < 2 or size % 2:
         raise ValueError(f"{name}: its manifest says that rows have {size!r} tokens; two sides need an even number")
-    for shard, found in zip(shards, ends, strict=True):
-        if not np.array_equal(found, size * np.arange(1, shard.num_documents + 1)):
+    for shard, shard_ends in zip(shards, ends, strict=True):
+        if not np.array_equal(shard_ends, size * np.arange(1, shard.num_documents + 1)):
             raise ValueError(f"{name}: the documents of shard {shard.name} are not rows of {size} tokens each")
     return size
 

@@ -145,8 +145,8 @@ class ShardFolder:
     def written(self, names: Iterable[str]) -> dict[str, FileEntry]:
         """Return the entries of files that finished shards wrote and nobody has changed since, by path."""
         records = [json.loads(self._record(name).read_text()) for name in names if self._record(name).exists()]
-        made = [Written(FileEntry(**one["entry"]), one["mtime_ns"]) for record in records for one in record["written"]]
-        return {one.entry.path: one.entry for one in made if one.is_untouched(self.root)}
+        files = [Written(FileEntry(**one["entry"]), one["mtime_ns"]) for record in records for one in record["written"]]
+        return {one.entry.path: one.entry for one in files if one.is_untouched(self.root)}
 
     def _take(self, private: Path) -> list[Written]:
         """Move a shard's files to their places and return their entries. The files are still in the page cache of this

@@ -75,7 +75,7 @@ class Judge:
             hints: list[str] = [] if envelope is None else [each.key_id for each in envelope.signatures]
             claimed = {key.public.key_id for key in self.policy.keys} & set(hints)
             if len(names) < needed and (self.policy.strangers == "refuse" or claimed):
-                signed = ", ".join(self.policy.known(hints)) or "nobody with a key"
+                signed = ", ".join(self.policy.key_names(hints)) or "nobody with a key"
                 accepted = f"{len(names)} of the {needed} signatures that are needed to {role} are valid"
                 return Unsigned("forged", "; ".join([accepted, f"it claims to be signed by {signed}", *refused]))
         return self._against_log(where, text)
@@ -115,8 +115,8 @@ def judge_of(storage: Storage) -> Judge:
     """
     policy = policy_from(os.environ)
     where = log_of(policy, storage)
-    seen = key_folder(os.environ) / SEEN_HEADS
-    return Judge(policy, None if where is None else read_log(where, policy, seen))
+    memory = key_folder(os.environ) / SEEN_HEADS
+    return Judge(policy, None if where is None else read_log(where, policy, memory))
 
 
 def is_broad(waiver: Mapping[str, object]) -> bool:

@@ -128,10 +128,10 @@ def head_statement(head: Head) -> Envelope:
     return statement(subject, TREE_HEAD, {"size": head.size, "root": head.root})
 
 
-def read_log(where: Storage, policy: Policy, seen: Path | None = None) -> LogView:
+def read_log(where: Storage, policy: Policy, memory: Path | None = None) -> LogView:
     """Read a log up to its newest signed head, and recompute the roots of all its heads.
 
-    `seen`: a local file that remembers the largest head; a log that lost it or changed below it is refused.
+    `memory`: a local file that remembers the largest head; a log that lost it or changed below it is refused.
     Raises: LogError naming the log and what is wrong.
     """
     view = _unsigned_view(where)
@@ -139,14 +139,14 @@ def read_log(where: Storage, policy: Policy, seen: Path | None = None) -> LogVie
     heads = sorted((_read_head(where, f"{HEADS}/{name}") for name in names), key=lambda head: head.size)
     if view.entries and not heads:
         raise LogError(f"{where.root} has {len(view.entries)} entries and no signed head")
-    remembered = _remembered(seen, where.root)
+    remembered = _remembered(memory, where.root)
     _compare_roots(where, view, sorted((*heads, *remembered), key=lambda head: head.size))
     if not heads:
         return view
     if remembered and heads[-1].size < remembered[0].size:
         raise LogError(f"{where.root}: its newest head has {heads[-1].size} entries, one with {remembered[0].size} was seen")
     _check_signed(where, f"{HEADS}/{names[-1]}", policy)
-    _remember(seen, where.root, heads[-1])
+    _remember(memory, where.root, heads[-1])
     return LogView(view.entries[: heads[-1].size], heads[-1])
 
 
@@ -207,16 +207,16 @@ def verdict_records(store: Storage) -> list[str]:
     return [f"{VERDICTS}/{name}" for name in sorted(store.sizes(VERDICTS)) if _RECORD.fullmatch(name)]
 
 
-def _remembered(seen: Path | None, root: str) -> list[Head]:
-    if seen is None or not seen.is_file():
+def _remembered(memory: Path | None, root: str) -> list[Head]:
+    if memory is None or not memory.is_file():
         return []
-    heads = json.loads(seen.read_text())
+    heads = json.loads(memory.read_text())
     return [Head(**heads[root])] if root in heads else []
 
 
-def _remember(seen: Path | None, root: str, head: Head) -> None:
-    if seen is None:
+def _remember(memory: Path | None, root: str, head: Head) -> None:
+    if memory is None:
         return
-    heads = json.loads(seen.read_text()) if seen.is_file() else {}
+    heads = json.loads(memory.read_text()) if memory.is_file() else {}
     heads[root] = {"size": head.size, "root": head.root}
-    Storage(str(seen.parent)).replace(seen.name, (json.dumps(heads, indent=1) + "\n").encode())
+    Storage(str(memory.parent)).replace(memory.name, (json.dumps(heads, indent=1) + "\n").encode())

@@ -112,7 +112,7 @@ class Policy:
         ids = envelope.signers([key.public for key in allowed])
         return {key.name for key in allowed if key.public.key_id in ids}
 
-    def known(self, key_ids: Collection[str]) -> list[str]:
+    def key_names(self, key_ids: Collection[str]) -> list[str]:
         """Return how a report calls some keys: by name where the policy has one, else by the first digits of the id."""
         names = {key.public.key_id: key.name for key in self.keys}
         return [names.get(key_id, f"unknown key {key_id[:16]}") for key_id in key_ids]

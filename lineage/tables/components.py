@@ -18,13 +18,13 @@ LARGEST_GRAPH = 1 << 26
 
 
 def components(
-    out: Shards, engine: TableEngine, found: Sequence[Part], name: str = "components", largest: int | None = None
+    out: Shards, engine: TableEngine, edges: Sequence[Part], name: str = "components", largest: int | None = None
 ) -> tuple[Part, ...]:
-    """Return the stars of the graph whose edges are in `found`; a member is in one part.
+    """Return the stars of the graph with these edges; a member is in one part.
 
-    `found`: tables of `ranges.EDGES`. Graphs of at most `largest` edges are connected by one task.
+    `edges`: tables of `ranges.EDGES`. Graphs of at most `largest` edges are connected by one task.
     """
-    parts, round_number = tuple(found), 0
+    parts, round_number = tuple(edges), 0
     while True:
         total = sum(part.rows for part in parts)
         if total <= (LARGEST_GRAPH if largest is None else largest):

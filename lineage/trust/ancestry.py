@@ -39,7 +39,7 @@ type RefKey = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Seen:
+class Ancestor:
     """One ancestor as it was found."""
 
     ref: InputRef
@@ -64,26 +64,26 @@ class Seen:
         return self.chosen.spec.inputs if isinstance(self.chosen, Manifest) else ()
 
 
-def ancestry(store: Store, refs: Sequence[InputRef], judge: Judge) -> list[Seen]:
+def ancestry(store: Store, refs: Sequence[InputRef], judge: Judge) -> list[Ancestor]:
     """Return some inputs and all their ancestors, nearest first, each once.
 
     `judge` knows who may make what.
     """
-    visited: dict[RefKey, Seen] = {}
+    visited: dict[RefKey, Ancestor] = {}
     level, snapshot = list(refs), snapshot_of(store)
     with ThreadPoolExecutor(READERS, thread_name_prefix="ancestors") as pool:
         snapshot.list_remembered(refs, pool)
         while level:
             fresh = {(ref.address, ref.data_version): ref for ref in level if (ref.address, ref.data_version) not in visited}
             snapshot.list_partitions(fresh.values(), pool)
-            seen = list(pool.map(partial(_look, snapshot, judge), fresh.values()))
-            visited.update({one.ref_key: one for one in seen})
-            level = [ref for one in seen for ref in one.inputs]
+            ancestors = list(pool.map(partial(_look, snapshot, judge), fresh.values()))
+            visited.update({one.ref_key: one for one in ancestors})
+            level = [ref for one in ancestors for ref in one.inputs]
     snapshot.remember(refs, [one.ref for one in visited.values()])
     return list(visited.values())
 
 
-def _look(snapshot: Snapshot, judge: Judge, ref: InputRef) -> Seen:
+def _look(snapshot: Snapshot, judge: Judge, ref: InputRef) -> Ancestor:
     reader = snapshot.of(partition_address(ref.key, ref.partition))
     chosen = _manifest(reader, ref.address, judge)
     if isinstance(chosen, Manifest) and f"{ref.address}/{MANIFEST_NAME}" not in reader.listed:
@@ -92,7 +92,7 @@ def _look(snapshot: Snapshot, judge: Judge, ref: InputRef) -> Seen:
         chosen = Unsound("swapped", f"was read as data version {ref.data_version}, there is {chosen.data_version}")
     if isinstance(chosen, Unsound) and chosen.problem in ("missing", "swapped"):
         chosen = _equal(reader, judge, ref) or chosen
-    return Seen(ref, chosen, reader.listed)
+    return Ancestor(ref, chosen, reader.listed)
 
 
 def _equal(reader: Reader, judge: Judge, ref: InputRef) -> Manifest | None:

@@ -25,37 +25,37 @@ _LEAST_KNOWN = 3
 """Characters of a name that must be known before its computed rest is taken for anything."""
 
 
-def text_of(node: ast.expr, known: Mapping[str, str]) -> str | None:
-    """Return a text with `\\0` for what is computed: of a constant, an f-string, a sum, or a name in `known`. None: no text."""
+def text_of(node: ast.expr, constants: Mapping[str, str]) -> str | None:
+    """Return a text with `\\0` for what is computed: of a constant, an f-string, a sum, or a name in `constants`; else None."""
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else None
     if isinstance(node, ast.Name):
-        return known.get(node.id)
+        return constants.get(node.id)
     if isinstance(node, ast.JoinedStr):
-        return "".join(text_of(part, known) or "\0" for part in node.values)
+        return "".join(text_of(part, constants) or "\0" for part in node.values)
     if isinstance(node, ast.FormattedValue):
-        return text_of(node.value, known) or "\0"
+        return text_of(node.value, constants) or "\0"
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Mod):
-        left, right = text_of(node.left, known), text_of(node.right, known)
+        left, right = text_of(node.left, constants), text_of(node.right, constants)
         if left is None and right is None:
             return None
         if isinstance(node.op, ast.Mod):
             return None if left is None else re.sub(r"%\w", "\0", left)
         return (left or "\0") + (right or "\0")
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        return _text_of_method(node.func, node.args, known)
+        return _text_of_method(node.func, node.args, constants)
     return None
 
 
-def _text_of_method(function: ast.Attribute, arguments: list[ast.expr], known: Mapping[str, str]) -> str | None:
+def _text_of_method(function: ast.Attribute, arguments: list[ast.expr], constants: Mapping[str, str]) -> str | None:
     """Return the text of `"a.{}".format(...)` and of `".".join([...])`."""
-    text = text_of(function.value, known)
+    text = text_of(function.value, constants)
     if text is None:
         return None
     if function.attr == "format":
         return re.sub(r"\{[^{}]*\}", "\0", text)
     if function.attr == "join" and len(arguments) == 1 and isinstance(arguments[0], ast.List | ast.Tuple):
-        return text.join(text_of(part, known) or "\0" for part in arguments[0].elts)
+        return text.join(text_of(part, constants) or "\0" for part in arguments[0].elts)
     return None
 
 
@@ -74,26 +74,26 @@ def texts_at_the_top(tree: ast.Module) -> dict[str, str]:
     return texts
 
 
-def called_modules(nodes: list[ast.AST], known: Mapping[str, str]) -> Iterator[str]:
+def called_modules(nodes: list[ast.AST], constants: Mapping[str, str]) -> Iterator[str]:
     """Yield the names of modules that are imported or run by name: `import_module(...)`, and `-m NAME` in a command."""
     for node in nodes:
         if isinstance(node, ast.Call) and node.args:
             function = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            if function in IMPORTERS and (text := text_of(node.args[0], known)) is not None:
+            if function in IMPORTERS and (text := text_of(node.args[0], constants)) is not None:
                 yield text
         if isinstance(node, ast.List | ast.Tuple):
-            texts = [text_of(element, known) for element in node.elts]
+            texts = [text_of(element, constants) for element in node.elts]
             yield from (name for option, name in itertools.pairwise(texts) if option == "-m" and name is not None)
 
 
-def module_texts(nodes: list[ast.AST], known: Mapping[str, str]) -> Iterator[str]:
+def module_texts(nodes: list[ast.AST], constants: Mapping[str, str]) -> Iterator[str]:
     """Yield texts that may be a module's name and reach what imports it in another way: by a keyword, a name, a table, a
     default, or as a part of a command. Those that name no module of the project mean nothing."""
     for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield from _OPTION.findall(node.value)
     if any(_mentions(node) for node in nodes):
-        texts = (text_of(node, known) for node in nodes if isinstance(node, ast.expr))
+        texts = (text_of(node, constants) for node in nodes if isinstance(node, ast.expr))
         yield from (text for text in texts if text and _is_dotted(text))
 
 
@@ -108,9 +108,11 @@ def _is_dotted(text: str) -> bool:
     return "." in text and all(part.replace("\0", "x").isidentifier() for part in text.lstrip(".").split("."))
 
 
-def named_files(nodes: list[ast.AST], known: Mapping[str, str]) -> frozenset[str]:
+def named_files(nodes: list[ast.AST], constants: Mapping[str, str]) -> frozenset[str]:
     """Return every text that may be the name of a file or a path, computed parts as `\\0`."""
-    texts = {text_of(node, known) for node in nodes if isinstance(node, ast.Constant | ast.JoinedStr | ast.BinOp | ast.Call)}
+    texts = {
+        text_of(node, constants) for node in nodes if isinstance(node, ast.Constant | ast.JoinedStr | ast.BinOp | ast.Call)
+    }
     lines = [text for text in texts if text and "\n" not in text]
     scripts = [part for text in lines for part in text.split() if part.endswith((".py", ".sh"))]  # of a command in one text
     return frozenset(text for text in (*lines, *scripts) if len(_PLACE.sub("", text)) >= _LEAST_KNOWN)

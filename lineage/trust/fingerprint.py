@@ -258,14 +258,14 @@ def _facts(path: Path) -> _Facts:
     )
 
 
-def _imports(nodes: list[ast.AST], known: Mapping[str, str]) -> Iterator[tuple[int, str, str]]:
+def _imports(nodes: list[ast.AST], constants: Mapping[str, str]) -> Iterator[tuple[int, str, str]]:
     for node in nodes:
         if isinstance(node, ast.Import):
             yield from ((0, alias.name.removeprefix(PREFIX), "") for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield from ((node.level, (node.module or "").removeprefix(PREFIX), alias.name) for alias in node.names)
-    named = (text for text in module_texts(nodes, known) if text.startswith(".") or _is_ours(text))
-    for called in (*called_modules(nodes, known), *named):
+    named = (text for text in module_texts(nodes, constants) if text.startswith(".") or _is_ours(text))
+    for called in (*called_modules(nodes, constants), *named):
         if name := called.lstrip("."):
             dots = len(called) - len(name)
             yield from ((dots, each, "") for each in ([name] if dots else matching_modules(name, REPOSITORY)))

@@ -19,7 +19,7 @@ from lineage.config import from_jsonable
 from lineage.signing.judge import judge_of
 from lineage.signing.log import LogError
 from lineage.stage import RequiredAncestors
-from lineage.trust.ancestry import Problem, RefKey, Seen, Unsound, ancestry
+from lineage.trust.ancestry import Ancestor, Problem, RefKey, Unsound, ancestry
 from lineage.trust.verdict_log import HEAD, Head, VerdictLog, read_log
 from lineage.trust.verdicts import subject_of_ref
 from lineage.trust.waivers import recorded_waivers
@@ -131,23 +131,23 @@ def inspect(store: Store, refs: Sequence[InputRef], needs: RequiredAncestors) ->
     missing = "the transparency log names {}; it is gone or has another text"
     findings = [Finding("unjudged", ref, missing.format(name)) for ref in refs for name in judge.lost_verdicts(log.digests)]
     ancestors = ancestry(store, refs, judge)
-    findings += [finding for seen in ancestors for finding in _findings(store, log, seen)]
-    by_ref = {seen.ref_key: seen for seen in ancestors}
-    for seen in ancestors:
-        needed = needs.get(seen.stage)
-        if needed is not None and needed not in _stages_above(seen, by_ref):
-            findings.append(Finding("unaudited", seen.ref, f"made by {seen.stage} with no {needed} above it"))
+    findings += [finding for ancestor in ancestors for finding in _findings(store, log, ancestor)]
+    by_ref = {ancestor.ref_key: ancestor for ancestor in ancestors}
+    for ancestor in ancestors:
+        needed = needs.get(ancestor.stage)
+        if needed is not None and needed not in _stages_above(ancestor, by_ref):
+            findings.append(Finding("unaudited", ancestor.ref, f"made by {ancestor.stage} with no {needed} above it"))
     return findings
 
 
-def _findings(store: Store, log: VerdictLog, seen: Seen) -> list[Finding]:
+def _findings(store: Store, log: VerdictLog, ancestor: Ancestor) -> list[Finding]:
     """Return the problems of one ancestor."""
-    if isinstance(seen.chosen, Unsound):
-        return [Finding(seen.chosen.problem, seen.ref, seen.chosen.detail)]
-    files = _absent_files(seen.chosen, seen) or _changed_files(store, seen.chosen, seen)
-    findings = [*files, *_judged(log, seen.ref), *_cut_log(log, seen.chosen, seen)]
-    if seen.chosen.omitted:
-        findings.append(Finding("incomplete", seen.ref, describe_omitted(seen.chosen)))
+    if isinstance(ancestor.chosen, Unsound):
+        return [Finding(ancestor.chosen.problem, ancestor.ref, ancestor.chosen.detail)]
+    files = _absent_files(ancestor.chosen, ancestor) or _changed_files(store, ancestor.chosen, ancestor)
+    findings = [*files, *_judged(log, ancestor.ref), *_cut_log(log, ancestor.chosen, ancestor)]
+    if ancestor.chosen.omitted:
+        findings.append(Finding("incomplete", ancestor.ref, describe_omitted(ancestor.chosen)))
     return findings
 
 
@@ -157,44 +157,46 @@ def describe_omitted(manifest: Manifest) -> str:
     return f"made without {len(manifest.omitted)} of its shards: {named}"
 
 
-def _absent_files(manifest: Manifest, seen: Seen) -> list[Finding]:
+def _absent_files(manifest: Manifest, ancestor: Ancestor) -> list[Finding]:
     """Return data files that are missing, have another size (a copy that stopped half-way may have its manifest) or, on a
     bucket, another checksum."""
     place = f"{manifest.spec.address}/verdicts/"
-    old = min((name for name in seen.listed if name.startswith(place)), default=None)
-    unread = [Finding("unjudged", seen.ref, f"{old} is a verdict of before 2026-11-24: `./marin upgrade`")] if old else []
+    old = min((name for name in ancestor.listed if name.startswith(place)), default=None)
+    unread = [Finding("unjudged", ancestor.ref, f"{old} is a verdict of before 2026-11-24: `./marin upgrade`")] if old else []
     folder = f"{manifest.spec.address}/{manifest.data_folder}"
-    wrong = [entry for entry in manifest.files if changed_on_bucket(entry, seen.listed.get(f"{folder}/{entry.path}"))]
+    wrong = [entry for entry in manifest.files if changed_on_bucket(entry, ancestor.listed.get(f"{folder}/{entry.path}"))]
     if not wrong:
-        return unread + _unlisted_files(manifest, seen)
+        return unread + _unlisted_files(manifest, ancestor)
     first = wrong[0]
-    listed = seen.listed.get(f"{folder}/{first.path}")
+    listed = ancestor.listed.get(f"{folder}/{first.path}")
     state = "is not there" if listed is None else f"has {listed.size} bytes, its manifest says {first.bytes}"
     if listed is not None and listed.size == first.bytes:
         state = f"has checksum {listed.crc32c}, its manifest says {first.crc32c}"
-    damaged = Finding("damaged", seen.ref, f"{len(wrong)} of {len(manifest.files)} files: {first.path} {state}")
+    damaged = Finding("damaged", ancestor.ref, f"{len(wrong)} of {len(manifest.files)} files: {first.path} {state}")
     return [*unread, damaged]
 
 
-def _changed_files(store: Store, manifest: Manifest, seen: Seen) -> list[Finding]:
+def _changed_files(store: Store, manifest: Manifest, ancestor: Ancestor) -> list[Finding]:
     """Return a finding if a file of a local root has other bytes of the same size. On a bucket the listing shows that."""
     if not store.storage.is_local:
         return []
     try:
         verify_once(Artifact(store, manifest))
     except ValueError as error:
-        return [Finding("damaged", seen.ref, str(error))]
+        return [Finding("damaged", ancestor.ref, str(error))]
     return []
 
 
-def _unlisted_files(manifest: Manifest, seen: Seen) -> list[Finding]:
+def _unlisted_files(manifest: Manifest, ancestor: Ancestor) -> list[Finding]:
     """Return a finding if files lie among the data that no manifest lists (names of a bucket's placeholders end in `/`)."""
     folder = f"{manifest.spec.address}/{manifest.data_folder}/"
-    there = {name.removeprefix(folder) for name in seen.listed if name.startswith(folder) and not name.endswith("/")}
+    there = {name.removeprefix(folder) for name in ancestor.listed if name.startswith(folder) and not name.endswith("/")}
     strange = sorted(there - manifest.paths)
     if not strange:
         return []
-    return [Finding("damaged", seen.ref, f"{len(strange)} files that its manifest does not list: {strange[0]}; delete them")]
+    return [
+        Finding("damaged", ancestor.ref, f"{len(strange)} files that its manifest does not list: {strange[0]}; delete them")
+    ]
 
 
 def _judged(log: VerdictLog, ref: InputRef) -> list[Finding]:
@@ -207,7 +209,7 @@ def _judged(log: VerdictLog, ref: InputRef) -> list[Finding]:
     ]
 
 
-def _cut_log(log: VerdictLog, manifest: Manifest, seen: Seen) -> list[Finding]:
+def _cut_log(log: VerdictLog, manifest: Manifest, ancestor: Ancestor) -> list[Finding]:
     """Return a finding if the log is shorter than, or another than, when this artifact was committed.
 
     A mirrored artifact (`lineage.upkeep.mirror` leaves a note) carries the head of the log of the root it came from.
@@ -218,13 +220,13 @@ def _cut_log(log: VerdictLog, manifest: Manifest, seen: Seen) -> list[Finding]:
     try:
         head = from_jsonable(Head, recorded_head, HEAD)
     except ValueError as error:
-        return [Finding("unjudged", seen.ref, str(error))]
-    is_copy = f"{manifest.spec.address}/{MIRRORED}" in seen.listed
+        return [Finding("unjudged", ancestor.ref, str(error))]
+    is_copy = f"{manifest.spec.address}/{MIRRORED}" in ancestor.listed
     fault = None if is_copy and head.first != log.digests.get(1) else log.fault_against(head)
-    return [] if fault is None else [Finding("unjudged", seen.ref, f"{fault.detail} (fault {fault.id})")]
+    return [] if fault is None else [Finding("unjudged", ancestor.ref, f"{fault.detail} (fault {fault.id})")]
 
 
-def _stages_above(start: Seen, by_ref: Mapping[RefKey, Seen]) -> set[str]:
+def _stages_above(start: Ancestor, by_ref: Mapping[RefKey, Ancestor]) -> set[str]:
     above: set[str] = set()
     visited = {start.ref_key}
     pending = [start]

@@ -85,11 +85,11 @@ class Snapshot:
             return self.storage.read_bytes(address)
         if facts is None:
             return None
-        kept = self.memory / text_digest(f"{self.storage.uri(address)} {facts.stamp}")
-        if (data := _kept(kept, facts.size)) is None:
+        copy = self.memory / text_digest(f"{self.storage.uri(address)} {facts.stamp}")
+        if (data := _kept(copy, facts.size)) is None:
             data = self.storage.read_bytes(address)
             if data is not None and len(data) == facts.size:
-                _keep(kept, data)
+                _keep(copy, data)
         return data
 
     def list_remembered(self, refs: Iterable[InputRef], pool: Executor) -> None:
@@ -100,10 +100,10 @@ class Snapshot:
         if self.memory is not None:
             self._list(_remembered(self._places_of(refs)), pool)
 
-    def remember(self, refs: Iterable[InputRef], seen: Iterable[InputRef]) -> None:
+    def remember(self, refs: Iterable[InputRef], ancestors: Iterable[InputRef]) -> None:
         """Remember the partitions of the ancestors of some refs for the next gate."""
         if self.memory is not None:
-            places = {partition_address(ref.key, ref.partition): "/".join(ref.key) for ref in seen}
+            places = {partition_address(ref.key, ref.partition): "/".join(ref.key) for ref in ancestors}
             text = json.dumps(places, sort_keys=True).encode()
             where = self._places_of(refs)
             if _remembered(where) != places:

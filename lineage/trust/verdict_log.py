@@ -149,12 +149,12 @@ class VerdictLog:
         count = max(self.digests, default=0)
         return Head(count, self.digests.get(1, ""), self.digests.get(count, ""))
 
-    def fault_against(self, seen: Head) -> Fault | None:
+    def fault_against(self, head: Head) -> Fault | None:
         """Return the fault that an earlier head shows: records that are gone, or are others now."""
-        if not seen.count or self.digests.get(seen.count) == seen.last:
+        if not head.count or self.digests.get(head.count) == head.last:
             return None
-        state = "is not there any more" if seen.count not in self.digests else "is another now"
-        fault = Fault(seen.count, f"record {seen.count} of the verdict log {state}", frozenset(), seen.last)
+        state = "is not there any more" if head.count not in self.digests else "is another now"
+        fault = Fault(head.count, f"record {head.count} of the verdict log {state}", frozenset(), head.last)
         return None if fault.id in self.accepted else fault
 
 
@@ -189,8 +189,8 @@ def read_log(store: Store, judge: Judge | None = None) -> VerdictLog:
         if number in records:
             about.add(records[number].subject.digest)
         faults.append(Fault(number, f"record {number} of the verdict log {reason}", frozenset(about)))
-    kept = tuple(record for number, record in sorted(records.items()) if number not in why)
-    return VerdictLog(kept, digests, tuple(faults))
+    sound = tuple(record for number, record in sorted(records.items()) if number not in why)
+    return VerdictLog(sound, digests, tuple(faults))
 
 
 def read_head(store: Store) -> Head:

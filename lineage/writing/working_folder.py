@@ -96,11 +96,11 @@ def _take_over(folder: Path, code: str) -> None:
 
 def _drop_unsharded_leftovers(folder: Path) -> None:
     """Delete files that no shard record names (they may be incomplete), and folders that are empty then."""
-    kept: set[Path] = set()
+    sharded: set[Path] = set()
     for record in sorted((folder / SHARD_FOLDER).glob("*.json")):
-        kept |= {folder / path for path in json.loads(record.read_text())["files"]}
+        sharded |= {folder / path for path in json.loads(record.read_text())["files"]}
     for path in sorted(folder.rglob("*"), reverse=True):  # the contents of a folder come before the folder
-        if SHARD_FOLDER in path.parts or path in kept:
+        if SHARD_FOLDER in path.parts or path in sharded:
             continue
         if path.is_file():
             path.unlink()

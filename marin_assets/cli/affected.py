@@ -80,8 +80,11 @@ def _reached(root: str | None, stage: str | None, version: str | None, artifact:
         changed = locate(stores, artifact)
         return [(changed.store, affected_by(tables_below(changed.store, [changed]), [changed.spec.address]))]
     assert stage is not None  # the command line gives one of the two
-    if found := [(store, made) for store in stores if (made := made_by(store, stage, version))]:
-        return [(store, affected_by(tables_below(store, made), [each.spec.address for each in made])) for store, made in found]
+    if by_store := [(store, origins) for store in stores if (origins := made_by(store, stage, version))]:
+        return [
+            (store, affected_by(tables_below(store, origins), [each.spec.address for each in origins]))
+            for store, origins in by_store
+        ]
     log.warning("no commit log knows an artifact of %s; every manifest is asked", stage)
     tables = [(store, lineage_tables(store)) for store in stores]
     holding = [(store, held) for store, held in tables if _holds(held, stage, version)]
@@ -92,7 +95,7 @@ def _reached(root: str | None, stage: str | None, version: str | None, artifact:
 
 def _holds(tables: LineageTables, stage: str, version: str | None) -> bool:
     pairs = tables.artifacts.select("stage", "stage_version").unique().rows()
-    return any(name == stage and version in (None, made) for name, made in pairs)
+    return any(name == stage and version in (None, stage_version) for name, stage_version in pairs)
 
 
 def _flops(store: Store, below: Affected) -> float:
@@ -121,10 +124,10 @@ def _affected_table(root: str, below: Affected) -> Table:
     table.add_column("bad", no_wrap=True)
     for row in below.rows.iter_rows(named=True):
         numbers = (f"{row['wall_seconds']:.1f}", f"{row['num_bytes'] / 1e6:.1f}")
-        made = row["created"][:19].replace("T", " ")
+        created = row["created"][:19].replace("T", " ")
         step = f" step {row['step']}" if row["step"] >= 0 else ""
         origin = "itself" if row["is_origin"] else ""
-        table.add_row(made, f"{escape(row['name'])}{step}", f"{row['stage']}@{row['stage_version']}", *numbers, origin)
+        table.add_row(created, f"{escape(row['name'])}{step}", f"{row['stage']}@{row['stage_version']}", *numbers, origin)
     return table
 
 

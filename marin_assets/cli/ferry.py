@@ -101,15 +101,15 @@ def compare_lock_files(python: str, day: str, steps: int | None, *, as_json: boo
     run = canary_run("cpu", day)
     if steps is not None:
         run = dataclasses.replace(run, spec=dataclasses.replace(run.spec, num_steps=steps, save_every_steps=None))
-    found = compare_environments(lab, python, run)
-    where = record(lab.store, found, day)
+    difference = compare_environments(lab, python, run)
+    where = record(lab.store, difference, day)
     if as_json:
-        print_json({**dataclasses.asdict(found), "text": found.text, "record": where})
+        print_json({**dataclasses.asdict(difference), "text": difference.text, "record": where})
     else:
-        for name, (here, there) in found.packages.items():
+        for name, (here, there) in difference.packages.items():
             print(f"{name}: {here or 'missing'} here, {there or 'missing'} there")
-        print(f"{found.text}; {where}")
-    exit_by(found.first_step is None)
+        print(f"{difference.text}; {where}")
+    exit_by(difference.first_step is None)
 
 
 def day_of(text: str | None) -> str:

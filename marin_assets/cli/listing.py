@@ -160,7 +160,7 @@ def duration(seconds: float) -> str:
 
 def age(created: str, now: datetime.datetime) -> str:
     """Return how long ago an ISO time in UTC was."""
-    made = datetime.datetime.fromisoformat(created)
-    if made.tzinfo is None:
-        made = made.replace(tzinfo=datetime.UTC)
-    return duration(max(0.0, (now - made).total_seconds()))
+    time = datetime.datetime.fromisoformat(created)
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=datetime.UTC)
+    return duration(max(0.0, (now - time).total_seconds()))

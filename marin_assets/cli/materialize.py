@@ -44,11 +44,11 @@ def materialize(
         else:
             print_materialized(upkeep, Console())
         return
-    made = materialize_with_ancestors(asset, partition)
+    artifact = materialize_with_ancestors(asset, partition)
     if as_json:
-        print_json({"name": made.name, "uri": made.uri, "data_version": made.data_version})
+        print_json({"name": artifact.name, "uri": artifact.uri, "data_version": artifact.data_version})
     else:
-        Console().print(f"{made.name} is at {made.uri}", soft_wrap=True, markup=False)
+        Console().print(f"{artifact.name} is at {artifact.uri}", soft_wrap=True, markup=False)
 
 
 def is_artifact(key: str) -> bool:

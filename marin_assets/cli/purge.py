@@ -35,18 +35,18 @@ def plan(
     """Plan a purge: what goes, its bytes and dollars, and what protects the rest. Nothing is taken away."""
     store, now = _store(root), _now()
     price = price_table().at("STANDARD" if "://" in store.root else "local", "gib_month", now.date().isoformat())
-    made = plans.make_plan(store, _declared(store, now), price, now, under=under, young_days=young_days)
-    digest = plans.save_plan(store, made)
+    purge_plan = plans.make_plan(store, _declared(store, now), price, now, under=under, young_days=young_days)
+    digest = plans.save_plan(store, purge_plan)
     if as_json:
-        print_json({"plan": digest, **dataclasses.asdict(made)})
+        print_json({"plan": digest, **dataclasses.asdict(purge_plan)})
         return
     console = Console()
-    for each in made.goes[:SHOWN]:
+    for each in purge_plan.goes[:SHOWN]:
         console.print(f"{size(each.bytes):>10}  {escape(each.address)}", soft_wrap=True, highlight=False)
-    if len(made.goes) > SHOWN:
-        console.print(f"and {len(made.goes) - SHOWN} more: --json has all")
-    dollars = f"${made.dollars_a_month} a month" if made.dollars_a_month else "an unknown price"
-    console.print(f"{len(made.goes)} artifacts go, {size(made.bytes)}, {dollars}; {len(made.kept)} are kept")
+    if len(purge_plan.goes) > SHOWN:
+        console.print(f"and {len(purge_plan.goes) - SHOWN} more: --json has all")
+    dollars = f"${purge_plan.dollars_a_month} a month" if purge_plan.dollars_a_month else "an unknown price"
+    console.print(f"{len(purge_plan.goes)} artifacts go, {size(purge_plan.bytes)}, {dollars}; {len(purge_plan.kept)} are kept")
     console.print(f"plan {digest}; `./marin purge approve {digest}` approves it", soft_wrap=True, highlight=False)
 
 
@@ -71,8 +71,8 @@ def approve(
     """Approve a plan by its digest, as a person who has read it."""
     who = getpass.getuser()
     plans.approve(_store(root), digest, who, _now())
-    said = f"plan {digest} is approved by {who}; `./marin purge run {digest}` carries it out today"
-    _answer(said, {"plan": digest, "approved_by": who}, as_json=as_json)
+    message = f"plan {digest} is approved by {who}; `./marin purge run {digest}` carries it out today"
+    _answer(message, {"plan": digest, "approved_by": who}, as_json=as_json)
 
 
 @app.command()
@@ -123,8 +123,8 @@ def pin(
     store = _store(root)
     target = locate([store], artifact)
     name = pins.add_pin(store, pins.Pin(target.spec.address, getpass.getuser(), reason, until))
-    said = f"pin {name} keeps {target.name} until {until}"
-    _answer(said, {"pin": name, "artifact": target.name, "until": until}, as_json=as_json)
+    message = f"pin {name} keeps {target.name} until {until}"
+    _answer(message, {"pin": name, "artifact": target.name, "until": until}, as_json=as_json)
 
 
 @app.command()

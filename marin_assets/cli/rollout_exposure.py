@@ -30,8 +30,8 @@ def print_rollout_exposure(
         documents = list(tiers)
         if not as_json:
             status = "unknown, too short to judge or cleared by a template" if "unknown" in held.statuses else "clean"
-            said = f"{len(tiers)} different rollouts hold it or a part of it" if tiers else status
-            console.print(f"rollouts of {len(legs)} runs were scanned for {escape(item)}: {said}")
+            outcome = f"{len(tiers)} different rollouts hold it or a part of it" if tiers else status
+            console.print(f"rollouts of {len(legs)} runs were scanned for {escape(item)}: {outcome}")
     reads = rollout_reads(legs, documents)
     if as_json:
         print(json.dumps({"checkpoint": checkpoint.spec.address, "tiers": tiers, "reads": reads.to_dicts()}, indent=1))

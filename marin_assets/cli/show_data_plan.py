@@ -54,13 +54,13 @@ COLUMNS = ("stage", "core hours", "95 % interval", "shuffled", "opens", "class A
 
 def rows(planned: DataPlan, core_hour_dollars: float) -> list[tuple[str, ...]]:
     """Return a row for each stage, and one for all."""
-    found = [_row(stage, core_hour_dollars) for stage in planned.stages]
+    of_stages = [_row(stage, core_hour_dollars) for stage in planned.stages]
     stages = planned.stages
     hours = Estimate(*(sum(getattr(s.core_hours, name) for s in stages) for name in ("value", "low", "high")))
     names = ("shuffled", "opens", "writes", "reads")
     shuffled, opens, writes, reads = (sum(getattr(stage, name) for stage in stages) for name in names)
     dollars = sum(dollars_of(stage, core_hour_dollars) for stage in stages)
-    return [*found, _cells("all", hours, shuffled, opens, writes, reads, dollars)]
+    return [*of_stages, _cells("all", hours, shuffled, opens, writes, reads, dollars)]
 
 
 def dollars_of(stage: StagePlan, core_hour_dollars: float) -> float:

@@ -93,7 +93,7 @@ def walk(artifact: Artifact, direction: Direction) -> list[Artifact]:
     graph = LineageGraph(tables)
     equal = tables.artifacts.filter(name=artifact.name, data_version=artifact.data_version)["address"].to_list()
     starts = [artifact.spec.address, *(address for address in equal if address != artifact.spec.address)]
-    return open_all(artifact.store, list(dict.fromkeys(found for start in starts for found in graph.walk(start, "down"))))
+    return open_all(artifact.store, list(dict.fromkeys(below for start in starts for below in graph.walk(start, "down"))))
 
 
 def record(artifact: Artifact) -> dict[str, object]:

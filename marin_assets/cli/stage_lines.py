@@ -60,10 +60,10 @@ class StageEvents:
         elif event.event_type is dg.DagsterEventType.ASSET_OBSERVATION:
             self.terminal.note(progress_bar(event.asset_observation_data.asset_observation))
         elif event.is_step_materialization:
-            made = event.step_materialization_data.materialization
-            self.made(made, entry.timestamp - self._started.get(str(event.step_key), entry.timestamp))
+            materialization = event.step_materialization_data.materialization
+            self.materialized(materialization, entry.timestamp - self._started.get(str(event.step_key), entry.timestamp))
 
-    def made(self, made: dg.AssetMaterialization, seconds: float) -> None:
+    def materialized(self, materialization: dg.AssetMaterialization, seconds: float) -> None:
         """Take what a step has made, and the seconds since the step began."""
         raise NotImplementedError
 
@@ -71,32 +71,34 @@ class StageEvents:
 class StageLines(StageEvents):
     """Prints a line for each asset made."""
 
-    def __init__(self, terminal: Terminal, total: int, made: int = 0) -> None:
+    def __init__(self, terminal: Terminal, total: int, done: int = 0) -> None:
         super().__init__(terminal)
-        self._total, self._made = total, made
+        self._total, self._done = total, done
 
     def reused(self, name: str) -> None:
         """Print that an artifact exists already."""
-        self._made += 1
+        self._done += 1
         self.terminal.line(f"{self._count()} {name:<48} {'reused':>8}")
 
-    def made(self, made: dg.AssetMaterialization, seconds: float) -> None:
-        name = made.asset_key.to_user_string() + (f"[{made.partition}]" if made.partition else "")
-        if _is_reused(made):
+    def materialized(self, materialization: dg.AssetMaterialization, seconds: float) -> None:
+        name = materialization.asset_key.to_user_string() + (
+            f"[{materialization.partition}]" if materialization.partition else ""
+        )
+        if _is_reused(materialization):
             self.reused(name)
             return
-        self._made += 1
-        self.terminal.line(f"{self._count()} {name:<48} {seconds:6.1f} s{_rows([made])}")
+        self._done += 1
+        self.terminal.line(f"{self._count()} {name:<48} {seconds:6.1f} s{_rows([materialization])}")
 
     def _count(self) -> str:
-        return f"[{self._made:>2}/{self._total}]"
+        return f"[{self._done:>2}/{self._total}]"
 
 
 @dataclass
 class _Members:
     """The assets of one stage that a run has made so far."""
 
-    made: list[dg.AssetMaterialization] = field(default_factory=list)
+    materializations: list[dg.AssetMaterialization] = field(default_factory=list)
     seconds: float = 0.0
 
 
@@ -110,29 +112,32 @@ class CampaignLines(StageEvents):
         self._members: dict[str, _Members] = {stage: _Members() for stage in self._sizes}
         self._finished = 0
 
-    def made(self, made: dg.AssetMaterialization, seconds: float) -> None:
-        stage = self._stages.get(made.asset_key)
+    def materialized(self, materialization: dg.AssetMaterialization, seconds: float) -> None:
+        stage = self._stages.get(materialization.asset_key)
         if stage is None:  # an input that a step makes on its way
-            self.terminal.note(made.asset_key.to_user_string())
+            self.terminal.note(materialization.asset_key.to_user_string())
             return
         members = self._members[stage]
-        members.made.append(made)
+        members.materializations.append(materialization)
         members.seconds += seconds
-        if len(members.made) == self._sizes[stage]:
+        if len(members.materializations) == self._sizes[stage]:
             self._finished += 1
             self.terminal.line(f"[{self._finished:>2}/{len(self._sizes)}] {self._line(stage, members)}")
 
     def _line(self, stage: str, members: _Members) -> str:
-        there = [each for each in members.made if "left_out" not in each.metadata]
+        there = [each for each in members.materializations if "left_out" not in each.metadata]
         title = stage + (f" x{len(there)}" if self._sizes[stage] > 1 else "")
         took = "reused" if there and all(_is_reused(each) for each in there) else f"{members.seconds:6.1f} s"
-        left_out = len(members.made) - len(there)
+        left_out = len(members.materializations) - len(there)
         return f"{title:<36} {took:>8}{_rows(there)}" + (f", {left_out} left out" if left_out else "")
 
 
-def progress_bar(seen: dg.AssetObservation) -> str:
+def progress_bar(message: dg.AssetObservation) -> str:
     """Return a bar with the counts and the numbers of a job's message; its words alone if it counts nothing."""
-    words, counts = str(seen.description), [seen.metadata[each].value for each in ("done", "total") if each in seen.metadata]
+    words, counts = (
+        str(message.description),
+        [message.metadata[each].value for each in ("done", "total") if each in message.metadata],
+    )
     if len(counts) < 2 or not all(isinstance(count, int) and count >= 0 for count in counts):
         return words
     done, total = (int(str(count)) for count in counts)
@@ -140,15 +145,15 @@ def progress_bar(seen: dg.AssetObservation) -> str:
     return f"{DONE * filled}{LEFT * (BAR - filled)} {words}"
 
 
-def _is_reused(made: dg.AssetMaterialization) -> bool:
-    return "reused" in made.metadata and bool(made.metadata["reused"].value)
+def _is_reused(materialization: dg.AssetMaterialization) -> bool:
+    return "reused" in materialization.metadata and bool(materialization.metadata["reused"].value)
 
 
-def _rows(made: list[dg.AssetMaterialization]) -> str:
+def _rows(materializations: list[dg.AssetMaterialization]) -> str:
     """Return the rows that went into a stage and came out of it, summed over its assets."""
     counts = []
     for name in ("rows_in", "rows_out"):
-        values = [each.metadata[name].value for each in made if name in each.metadata]
+        values = [each.metadata[name].value for each in materializations if name in each.metadata]
         if values and all(isinstance(value, int) for value in values):
             counts.append(sum(int(str(value)) for value in values))
     return "  " + " > ".join(f"{count:,}" for count in dict.fromkeys(counts)) + " rows" if counts else ""

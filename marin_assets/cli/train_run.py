@@ -50,7 +50,7 @@ def train_run(name: str, *, benchmarks: bool, as_json: bool, has_data: bool) -> 
                     return False
             before = {node.name for node in of_data}
             training = {nodes[0].key: ("runs", run.name, "training")}
-            lines = StageLines(terminal, len(every), made=len(of_data))
+            lines = StageLines(terminal, len(every), done=len(of_data))
             make(lab, instance, [node for node in every if node.name not in before], training, lines=lines)
         report_checkpoints(instance, lab.store, run)
     result = outcome(lab.store, run)
@@ -97,9 +97,9 @@ def check_heldout(corpora: Sequence[Artifact]) -> None:
 
 def report_checkpoints(instance: dg.DagsterInstance, store: Store, run: Run) -> None:
     """Report the existing checkpoints to Dagster, as the sensor does while it runs."""
-    for made in find_all(store, [checkpoint(run, step) for step in run.spec.saved_steps()]):
-        if made is not None and not reports(instance, made, newest=1):
-            instance.report_runless_asset_event(materialization(made, recorded(made) | provenance(made)))
+    for artifact in find_all(store, [checkpoint(run, step) for step in run.spec.saved_steps()]):
+        if artifact is not None and not reports(instance, artifact, newest=1):
+            instance.report_runless_asset_event(materialization(artifact, recorded(artifact) | provenance(artifact)))
 
 
 def outcome(store: Store, run: Run) -> dict[str, object]:

@@ -59,11 +59,11 @@ def materialize_upkeep(key: str, partition: str | None) -> Materialized | None:
     return Materialized(key, metadata, failed)
 
 
-def print_materialized(made: Materialized, console: Console) -> None:
+def print_materialized(materialized: Materialized, console: Console) -> None:
     """Print the metadata that fits a line, and the checks that did not pass; the UI shows tables and pictures."""
-    console.print(f"{made.key} was materialized; the UI shows all of it", soft_wrap=True, markup=False)
-    for name, value in made.metadata.items():
+    console.print(f"{materialized.key} was materialized; the UI shows all of it", soft_wrap=True, markup=False)
+    for name, value in materialized.metadata.items():
         if isinstance(value, int | float) or (isinstance(value, str) and "\n" not in value and len(value) < 200):
             console.print(f"  {name}: {value}", soft_wrap=True, markup=False)
-    for name, why in made.failed_checks.items():
+    for name, why in materialized.failed_checks.items():
         console.print(f"  check {name} did not pass: {why}", soft_wrap=True, markup=False)

@@ -97,13 +97,13 @@ def save_state(store: Store, state: State) -> None:
     store.storage.replace(FILE, json.dumps({"format": _FORMAT, **asdict(state)}, indent=1, ensure_ascii=False).encode())
 
 
-def changes(known: Mapping[str, Incident], findings: Sequence[Finding], now: datetime.datetime) -> list[Change]:
+def changes(incidents: Mapping[str, Incident], findings: Sequence[Finding], now: datetime.datetime) -> list[Change]:
     """Return new findings, which open incidents, and open incidents without a finding, which close."""
     when = now.isoformat(timespec="seconds")
     present = {finding.incident: finding for finding in findings}
-    still = {name for name, incident in known.items() if not incident.closed}
+    still = {name for name, incident in incidents.items() if not incident.closed}
     opened = [Change("opened", Incident(name, f, when)) for name, f in sorted(present.items()) if name not in still]
-    closed = [Change("closed", replace(known[name], closed=when)) for name in sorted(still - present.keys())]
+    closed = [Change("closed", replace(incidents[name], closed=when)) for name in sorted(still - present.keys())]
     return [*opened, *closed]
 
 

@@ -36,11 +36,11 @@ def update_launches(store: Store, today: datetime.date) -> tuple[pl.DataFrame, d
     wanted = [name for day in open_days for name in summaries_of_day(store, day)]
     wanted += [f"{SUMMARIES}/{_day(launch)}/{launch}.json" for launch in running]
     todo = sorted({name for name in wanted if _id(name) not in known})
-    made, bad = _read(store, todo)
-    fresh = pl.DataFrame([row for summary in made for row in rows(summary)], schema=LAUNCHES, orient="row")
-    replaced = pl.Series(sorted({summary.id for summary in made}), dtype=pl.String).implode()
+    summaries, bad = _read(store, todo)
+    fresh = pl.DataFrame([row for summary in summaries for row in rows(summary)], schema=LAUNCHES, orient="row")
+    replaced = pl.Series(sorted({summary.id for summary in summaries}), dtype=pl.String).implode()
     table = pl.concat([saved.filter(~pl.col("launch").is_in(replaced)), fresh]).sort("started", "launch", "number", "place")
-    if made and not table.equals(saved):
+    if summaries and not table.equals(saved):
         sink = io.BytesIO()
         table.write_parquet(sink, metadata={"marin.version": VERSION})
         store.storage.replace(FILE, sink.getvalue())
@@ -84,9 +84,9 @@ def from_manifests(artifacts: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFr
     recorded = launches.filter(state="done")["process"].unique().implode()
     lacking = artifacts.filter(~pl.col("process").is_in(recorded))
     times = launches.select("process", begin=pl.col("started").str.slice(0, 19), end=pl.col("ended").str.slice(0, 19))
-    made = lacking.select("address", "process", at=pl.col("created").str.slice(0, 19)).join(times, on="process")
+    candidates = lacking.select("address", "process", at=pl.col("created").str.slice(0, 19)).join(times, on="process")
     during = (pl.col("begin") <= pl.col("at")) & ((pl.col("end") == "") | (pl.col("at") <= pl.col("end")))
-    lacking = lacking.filter(~pl.col("address").is_in(made.filter(during)["address"].unique().implode()))
+    lacking = lacking.filter(~pl.col("address").is_in(candidates.filter(during)["address"].unique().implode()))
     last = lacking.sort("step", "created").unique("process", keep="last")
     renamed = last.select(
         launch="address", address="address", process="process", name="name", stage="stage", run_id="run_id",

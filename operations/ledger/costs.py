@@ -22,9 +22,9 @@ COSTS = {**USE, "dollars": MONEY, "unpriced": pl.String}
 def priced(store: Store, attempts: pl.DataFrame, prices: PriceTable) -> pl.DataFrame:
     """Return the attempts with `dollars` and `unpriced` (why the dollars are NULL)."""
     uses = attempts.select(pl.col("started").str.slice(0, 10).alias("day"), *list(USE)[1:])
-    known = calculated(uses.unique(), prices) if uses.height < FEW else _kept(store, uses, prices)
-    found = uses.join(known, on=list(USE), how="left", nulls_equal=True, maintain_order="left")
-    return attempts.with_columns(found["dollars"], found["unpriced"])
+    costs = calculated(uses.unique(), prices) if uses.height < FEW else _kept(store, uses, prices)
+    joined = uses.join(costs, on=list(USE), how="left", nulls_equal=True, maintain_order="left")
+    return attempts.with_columns(joined["dollars"], joined["unpriced"])
 
 
 def calculated(uses: pl.DataFrame, prices: PriceTable) -> pl.DataFrame:
@@ -43,17 +43,17 @@ def calculated(uses: pl.DataFrame, prices: PriceTable) -> pl.DataFrame:
 
 def _kept(store: Store, uses: pl.DataFrame, prices: PriceTable) -> pl.DataFrame:
     of = identity_digest([VERSION, *(str(price) for price in prices.prices)])
-    known = _load(store, of)
-    fresh = uses.join(known, on=list(USE), how="anti", nulls_equal=True).unique()
+    costs = _load(store, of)
+    fresh = uses.join(costs, on=list(USE), how="anti", nulls_equal=True).unique()
     if not fresh.height:
-        return known
-    if known.height > 2 * uses.height:  # most of it is of attempts that are gone
-        known = known.join(uses, on=list(USE), how="semi", nulls_equal=True)
-    known = pl.concat([known, calculated(fresh, prices)])
+        return costs
+    if costs.height > 2 * uses.height:  # most of it is of attempts that are gone
+        costs = costs.join(uses, on=list(USE), how="semi", nulls_equal=True)
+    costs = pl.concat([costs, calculated(fresh, prices)])
     sink = io.BytesIO()
-    known.write_parquet(sink, compression="lz4", metadata={"marin.prices": of}, statistics=False)
+    costs.write_parquet(sink, compression="lz4", metadata={"marin.prices": of}, statistics=False)
     store.storage.replace(CACHE, sink.getvalue())
-    return known
+    return costs
 
 
 def _load(store: Store, of: str) -> pl.DataFrame:

@@ -98,9 +98,9 @@ def _accepted(store: Store, artifacts: pl.DataFrame) -> pl.DataFrame:
     """Return the accepted rows of every synthetic set; of a store without one, no file is read."""
     tables = [pl.DataFrame(schema=ACCEPTED)]
     for address in artifacts.filter(pl.col("stage") == ACCEPTED_STAGE)["address"].to_list():
-        made = store.open(address)
-        if made is not None:  # else it was purged just now
-            table = pl.read_parquet(made.file(ACCEPTED_FILE), columns=[name for name in ACCEPTED if name != "address"])
+        artifact = store.open(address)
+        if artifact is not None:  # else it was purged just now
+            table = pl.read_parquet(artifact.file(ACCEPTED_FILE), columns=[name for name in ACCEPTED if name != "address"])
             tables.append(table.with_columns(address=pl.lit(address)).select(list(ACCEPTED)))
     return pl.concat(tables)
 

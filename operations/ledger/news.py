@@ -16,7 +16,7 @@ from lineage.commit_log.entries import DamagedLogError
 from lineage.commit_log.news import Cursor
 from lineage.graph.by_log import LOOK_AGAIN_NS as LIST_AGAIN_NS
 from lineage.graph.scan import is_made
-from operations.ledger.stamps import Seen, look
+from operations.ledger.stamps import Stamps, look
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ def read_news(store: Store, cursor: Cursor) -> tuple[set[str], Cursor] | None:
     return {*new.commits, *new.changes, *new.folded}, replace(cursor, files=new.files)
 
 
-def look_at_bucket(store: Store, before: Seen, cursor: Cursor) -> tuple[Seen, Cursor]:
+def look_at_bucket(store: Store, before: Stamps, cursor: Cursor) -> tuple[Stamps, Cursor]:
     """Return what is on a bucket now, and the cursor after it: by the log, or by a listing of the root once a day."""
     try:
         if not is_made(store):
@@ -56,18 +56,18 @@ def look_at_bucket(store: Store, before: Seen, cursor: Cursor) -> tuple[Seen, Cu
         if not is_fresh(cursor, LIST_AGAIN_NS):
             new, looked_ns = news.read_entries_alone(store.storage), time.time_ns()
             listed = look(store, before)
-            return Seen(listed.manifests, before.folders), new.at_first(listed.manifests, looked_ns)
+            return Stamps(listed.manifests, before.folders), new.at_first(listed.manifests, looked_ns)
         new = news.read_news(store.storage, cursor.files)
-        asked = sorted(new.asked(before.manifests, cursor.waiting))
+        addresses = sorted(new.to_read(before.manifests, cursor.waiting))
     except (DamagedLogError, FileNotFoundError) as error:
         log.warning("the ledger lists the root: %s", error)
         return look(store, before), Cursor()
-    news_of = frozenset(asked)
-    stamps = store.storage.read_each(lambda address: _stamp(store, address), asked)
-    now = {address: stamp for address, stamp in zip(asked, stamps, strict=True) if stamp is not None}
-    kept = {address: stamp for address, stamp in before.manifests.items() if address not in news_of}
-    known = {address: before.manifests[address] for address in asked if address in before.manifests}
-    return Seen(kept | now, before.folders), new.after(cursor, known, now)
+    news_of = frozenset(addresses)
+    stamps = store.storage.read_each(lambda address: _stamp(store, address), addresses)
+    now = {address: stamp for address, stamp in zip(addresses, stamps, strict=True) if stamp is not None}
+    unchanged = {address: stamp for address, stamp in before.manifests.items() if address not in news_of}
+    read_before = {address: before.manifests[address] for address in addresses if address in before.manifests}
+    return Stamps(unchanged | now, before.folders), new.after(cursor, read_before, now)
 
 
 def _stamp(store: Store, address: str) -> str | None:

@@ -66,8 +66,8 @@ class PriceTable:
 
     def at(self, what: str, unit: Unit, day: str) -> Price | None:
         """Return the price in force on a day (YYYY-MM-DD), or None."""
-        known = [price for price in self.prices if price.what == what and price.unit == unit and price.since <= day]
-        return max(known, key=lambda price: price.since, default=None)
+        in_force = [price for price in self.prices if price.what == what and price.unit == unit and price.since <= day]
+        return max(in_force, key=lambda price: price.since, default=None)
 
     def of_hardware(self, hardware: str, day: str) -> Price | None:
         """Return the price of work: by CPU hours on this machine, else by hours of the hardware."""

@@ -1,7 +1,7 @@
 """Find manifests that are new, changed or deleted since the last time.
 
-A full listing of a local root opens every folder: 8 s for 100,000 artifacts. `Seen` remembers the time of change of every inner
-folder. So the next listing reads the times of folders and manifests (`stat`) and opens only folders that changed. A bucket
+A full listing of a local root opens every folder: 8 s for 100,000 artifacts. `Stamps` remembers the time of change of every
+inner folder. So the next listing reads the times of folders and manifests (`stat`) and opens only folders that changed. A bucket
 lists manifests by pages and does not need this.
 """
 
@@ -20,7 +20,7 @@ NEVER = -1
 
 
 @dataclass
-class Seen:
+class Stamps:
     """What a listing saw: manifests with their stamps, inner folders and folders without a manifest with their times."""
 
     manifests: dict[str, str] = field(default_factory=dict)
@@ -29,20 +29,20 @@ class Seen:
     """Folder without a manifest -> time of change in ns; NEVER: it must be read again."""
 
 
-def look(store: Store, before: Seen) -> Seen:
+def look(store: Store, before: Stamps) -> Stamps:
     """Return what exists now. Folders that did not change since `before` are not read again."""
     if not store.storage.is_local:
         stamps = store.storage.stamps(MANIFEST_NAME)
-        return Seen({address.removesuffix(f"/{MANIFEST_NAME}"): stamp for address, stamp in stamps.items()})
+        return Stamps({address.removesuffix(f"/{MANIFEST_NAME}"): stamp for address, stamp in stamps.items()})
     return _look_local(store.root, before)
 
 
-def look_at(root: str, before: Seen, addresses: Collection[str]) -> tuple[Seen, frozenset[str]]:
+def look_at(root: str, before: Stamps, addresses: Collection[str]) -> tuple[Stamps, frozenset[str]]:
     """Return what exists now of the known manifests and of those at some more addresses, without a look into folders.
 
     The second value has the addresses without a manifest. `root` is a local folder.
     """
-    seen, missing = Seen(folders=before.folders), set[str]()
+    stamps, missing = Stamps(folders=before.folders), set[str]()
     folder = os.open(root, os.O_RDONLY)  # paths relative to an open folder are found sooner
     try:
         for address in (*before.manifests, *(a for a in addresses if a not in before.manifests and _is_below(a))):
@@ -50,10 +50,10 @@ def look_at(root: str, before: Seen, addresses: Collection[str]) -> tuple[Seen, 
             if stamp is None:
                 missing.add(address)
             else:
-                seen.manifests[address] = stamp
+                stamps.manifests[address] = stamp
     finally:
         os.close(folder)
-    return seen, frozenset(missing)
+    return stamps, frozenset(missing)
 
 
 def _is_below(address: str) -> bool:
@@ -61,30 +61,30 @@ def _is_below(address: str) -> bool:
     return bool(address) and not any(part.startswith(".") or not part for part in address.split("/"))
 
 
-def _look_local(root: str, before: Seen) -> Seen:
-    seen, base, pending = Seen(), root.rstrip("/"), list[str]()
+def _look_local(root: str, before: Stamps) -> Stamps:
+    stamps, base, pending = Stamps(), root.rstrip("/"), list[str]()
     if not Path(root).is_dir():
-        return seen
+        return stamps
     for address, old in before.manifests.items():
         stamp = _stamp(f"{base}/{address}/{MANIFEST_NAME}")
         if stamp is None:
             pending.append(address)  # its folder may get a manifest again
         else:
-            seen.manifests[address] = old if stamp == old else stamp
+            stamps.manifests[address] = old if stamp == old else stamp
     for folder, changed in before.folders.items():
         try:
             now = os.stat(f"{base}/{folder}").st_mtime_ns  # noqa: PTH116
         except FileNotFoundError:
             continue
         if now == changed:
-            seen.folders[folder] = changed
+            stamps.folders[folder] = changed
         else:
             pending.append(folder)
-    _read(base, pending if before.folders else [""], seen)
-    return seen
+    _read(base, pending if before.folders else [""], stamps)
+    return stamps
 
 
-def _read(base: str, pending: list[str], seen: Seen) -> None:
+def _read(base: str, pending: list[str], stamps: Stamps) -> None:
     while pending:
         folder = pending.pop()
         try:
@@ -96,14 +96,14 @@ def _read(base: str, pending: list[str], seen: Seen) -> None:
         if any(entry.name == MANIFEST_NAME for entry in inside):
             stamp = _stamp(f"{base}/{folder}/{MANIFEST_NAME}")
             if stamp is not None:
-                seen.manifests[folder] = stamp
+                stamps.manifests[folder] = stamp
                 continue
         racy = time.time_ns() - facts < RACY_NS
-        seen.folders[folder] = NEVER if racy else facts
+        stamps.folders[folder] = NEVER if racy else facts
         for entry in inside:
             child = f"{folder}/{entry.name}" if folder else entry.name
-            known = child in seen.manifests or child in seen.folders
-            if not known and not child.startswith(".") and entry.is_dir(follow_symlinks=False):
+            is_read = child in stamps.manifests or child in stamps.folders
+            if not is_read and not child.startswith(".") and entry.is_dir(follow_symlinks=False):
                 pending.append(child)
 
 

@@ -24,7 +24,7 @@ from lineage.strangers import json_object
 from operations.ledger.manifests import rows_of
 from operations.ledger.news import after_look, is_fresh, look_at_bucket, read_news
 from operations.ledger.schema import FROM_MANIFESTS, KEYS, VERSION
-from operations.ledger.stamps import NEVER, Seen, look, look_at
+from operations.ledger.stamps import NEVER, Stamps, look, look_at
 
 FOLDER = ".operations/ledger"
 CURSOR = f"{FOLDER}/cursor.json"
@@ -41,43 +41,43 @@ def update_tables(store: Store) -> tuple[Tables, dict[str, str]]:
 
     A bad manifest does not stop the tables of the others.
     """
-    saved, seen, bad, cursor = _load(store)
-    now, ahead = _look(store, seen, cursor)
-    fresh = {a: stamp for a, stamp in now.manifests.items() if seen.manifests.get(a) != stamp}
-    gone = (seen.manifests.keys() - now.manifests.keys()) | fresh.keys()
+    saved, before, bad, cursor = _load(store)
+    now, ahead = _look(store, before, cursor)
+    fresh = {a: stamp for a, stamp in now.manifests.items() if before.manifests.get(a) != stamp}
+    gone = (before.manifests.keys() - now.manifests.keys()) | fresh.keys()
     bad = {address: why for address, why in bad.items() if address not in gone}
     if fresh or gone:
-        made, unread = _read_all(store, fresh)
+        fresh_rows, unread = _read_all(store, fresh)
         bad |= unread
-        saved = {name: _merged(name, table, made[name], gone) for name, table in saved.items()}
-    if fresh or gone or now.folders != seen.folders or ahead != cursor:
-        _save(store, saved, now, bad, ahead, has_tables=bool(fresh or gone), has_folders=now.folders != seen.folders)
+        saved = {name: _merged(name, table, fresh_rows[name], gone) for name, table in saved.items()}
+    if fresh or gone or now.folders != before.folders or ahead != cursor:
+        _save(store, saved, now, bad, ahead, has_tables=bool(fresh or gone), has_folders=now.folders != before.folders)
     return saved, bad
 
 
-def _look(store: Store, seen: Seen, cursor: Cursor) -> tuple[Seen, Cursor]:
+def _look(store: Store, stamps: Stamps, cursor: Cursor) -> tuple[Stamps, Cursor]:
     """Return what exists now: by the commit log if folders were looked at lately, else by a look at every folder."""
     if not store.storage.is_local:
-        return look_at_bucket(store, seen, cursor)
+        return look_at_bucket(store, stamps, cursor)
     news = read_news(store, cursor)
     if news is None:
-        return look(store, seen), Cursor()
+        return look(store, stamps), Cursor()
     named, ahead = news[0] | cursor.waiting, news[1]
     if is_fresh(cursor):
-        now, missing = look_at(store.root, seen, named)
+        now, missing = look_at(store.root, stamps, named)
         return now, replace(ahead, waiting=missing)
-    now = look(store, seen)
+    now = look(store, stamps)
     return now, after_look(ahead, named, now.manifests)
 
 
-def _merged(name: str, table: pl.DataFrame, made: pl.DataFrame, gone: set[str]) -> pl.DataFrame:
+def _merged(name: str, table: pl.DataFrame, new: pl.DataFrame, gone: set[str]) -> pl.DataFrame:
     if not table.height or not gone:
-        return pl.concat([table, made])
+        return pl.concat([table, new])
     out = pl.Series(list(gone), dtype=pl.String).implode()
-    return pl.concat([table.filter(~pl.col(KEYS[name]).is_in(out)), made])
+    return pl.concat([table.filter(~pl.col(KEYS[name]).is_in(out)), new])
 
 
-def _load(store: Store) -> tuple[Tables, Seen, dict[str, str], Cursor]:
+def _load(store: Store) -> tuple[Tables, Stamps, dict[str, str], Cursor]:
     names = [*FROM_MANIFESTS, "folders", "unreadable"]
     loaded: dict[str, pl.DataFrame] = {}
     ids = set()
@@ -90,12 +90,12 @@ def _load(store: Store) -> tuple[Tables, Seen, dict[str, str], Cursor]:
         loaded[name] = table
     whole = len(loaded) == len(names) and len(ids) == 2 and VERSION in ids
     if not whole or any(dict(loaded[n].schema) != dict(pl.Schema(s)) for n, s in FROM_MANIFESTS.items()):
-        return {name: pl.DataFrame(schema=schema) for name, schema in FROM_MANIFESTS.items()}, Seen(), {}, Cursor()
+        return {name: pl.DataFrame(schema=schema) for name, schema in FROM_MANIFESTS.items()}, Stamps(), {}, Cursor()
     bad = {address: why for address, why, _ in loaded["unreadable"].iter_rows()}
     stamps = dict(loaded["artifacts"].select("address", "stamp").iter_rows())
     stamps |= {address: stamp for address, _, stamp in loaded["unreadable"].iter_rows()}
-    seen = Seen(stamps, dict(loaded["folders"].iter_rows()))
-    return {name: loaded[name] for name in FROM_MANIFESTS}, seen, bad, _load_cursor(store, _snapshot(loaded["artifacts"]))
+    saved = Stamps(stamps, dict(loaded["folders"].iter_rows()))
+    return {name: loaded[name] for name in FROM_MANIFESTS}, saved, bad, _load_cursor(store, _snapshot(loaded["artifacts"]))
 
 
 def _load_cursor(store: Store, snapshot: str) -> Cursor:
@@ -114,7 +114,7 @@ def _snapshot(artifacts: pl.DataFrame) -> str:
 def _save(
     store: Store,
     tables: Tables,
-    seen: Seen,
+    stamps: Stamps,
     bad: Mapping[str, str],
     cursor: Cursor,
     *,
@@ -122,9 +122,9 @@ def _save(
     has_folders: bool,
 ) -> None:
     """Write what changed, the cursor last: after a kill before it, the news is read again."""
-    if not seen.manifests and not tables["artifacts"].height and not bad:
+    if not stamps.manifests and not tables["artifacts"].height and not bad:
         return  # nothing is written to an empty root
-    rows = [(address, why, seen.manifests[address]) for address, why in bad.items() if address in seen.manifests]
+    rows = [(address, why, stamps.manifests[address]) for address, why in bad.items() if address in stamps.manifests]
     unreadable = pl.DataFrame(rows, schema={"address": pl.String, "why": pl.String, "stamp": pl.String}, orient="row")
     snapshot = _snapshot(tables["artifacts"])
     if has_tables:
@@ -133,7 +133,7 @@ def _save(
     if has_tables or has_folders:
         _write(store, "unreadable", unreadable, {"marin.version": VERSION})
     if has_folders or store.storage.read_bytes(f"{FOLDER}/folders.parquet") is None:
-        folders = pl.DataFrame(list(seen.folders.items()) or [("", NEVER)], schema=FOLDERS, orient="row")
+        folders = pl.DataFrame(list(stamps.folders.items()) or [("", NEVER)], schema=FOLDERS, orient="row")
         _write(store, "folders", folders, {"marin.version": VERSION})
     place = {"snapshot": snapshot, "files": sorted(cursor.files), "waiting": sorted(cursor.waiting)}
     store.storage.replace(CURSOR, json.dumps(place | {"looked_ns": cursor.looked_ns}).encode())
@@ -170,8 +170,8 @@ def _read_chunk(store: Store, stamps: Mapping[str, str]) -> tuple[dict[str, byte
             if manifest is not None:
                 of_manifest = rows_of(address, manifest, stamps[address])
                 _check_integers(of_manifest)
-                for name, made in of_manifest.items():
-                    rows[name] += made
+                for name, new in of_manifest.items():
+                    rows[name] += new
         except (ValueError, TypeError, AttributeError, KeyError) as error:
             bad[address] = f"{type(error).__name__}: {error}"[:500]
     out = {}

@@ -64,9 +64,9 @@ def title_of(week: Week) -> str:
 def notes(week: Week) -> list[str]:
     """Return what a reader must know first: the sum, what has no price, what is missing."""
     spent = [row["dollars"] for row in week.sections["spending"]]
-    known = sum((cost for cost in spent if cost is not None), Decimal(0))
+    total = sum((cost for cost in spent if cost is not None), Decimal(0))
     unpriced = sum(row["unpriced"] for row in week.sections["spending"])
-    lines = [f"runs that ended or saved: {len(week.sections['runs'])}", f"cost of all attempts of the week: ${known:.4f}"]
+    lines = [f"runs that ended or saved: {len(week.sections['runs'])}", f"cost of all attempts of the week: ${total:.4f}"]
     if unpriced:
         lines.append(f"{unpriced} attempts have no known price and are not in that sum")
     lines += [f"{TITLES[name]}: not here, because only Dagster's database has it" for name in week.only_in_dagster]

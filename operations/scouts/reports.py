@@ -50,7 +50,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Seen:
+class LastingFinding:
     """A finding of a report. `id` is equal on every night for one scout and subject. `first_seen` is a time in UTC."""
 
     id: str
@@ -66,7 +66,7 @@ class Report:
     started: str
     ended: str
     examined: int
-    seen: tuple[Seen, ...]
+    seen: tuple[LastingFinding, ...]
     left_out: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -79,15 +79,15 @@ def report_of(scout: str, look: Look, before: Report | None, started: datetime.d
     if len(set(subjects)) < len(subjects):
         repeated = next(subject for subject in subjects if subjects.count(subject) > 1)
         raise ValueError(f"scout {scout}: two findings have the subject {repeated!r}; give each another subject")
-    first = {} if before is None else {seen.id: seen.first_seen for seen in before.seen}
+    first = {} if before is None else {lasting.id: lasting.first_seen for lasting in before.seen}
     now = _text(started)
-    seen = []
+    lasting_findings = []
     for finding in look.findings:
         name = identity_digest([scout, finding.subject])[:16]
-        seen.append(Seen(name, first.get(name, now), finding))
+        lasting_findings.append(LastingFinding(name, first.get(name, now), finding))
     order = {"high": 0, "medium": 1, "low": 2}
-    seen.sort(key=lambda one: (order[one.finding.severity], one.first_seen, one.finding.subject))
-    return Report(scout, now, _text(ended), look.examined, tuple(seen), dict(look.left_out))
+    lasting_findings.sort(key=lambda one: (order[one.finding.severity], one.first_seen, one.finding.subject))
+    return Report(scout, now, _text(ended), look.examined, tuple(lasting_findings), dict(look.left_out))
 
 
 def read_report(store: Store, scout: str) -> Report | None:
@@ -143,15 +143,15 @@ def silent(store: Store, scouts: Iterable[str], now: datetime.datetime) -> dict[
 
 def reports(store: Store, scouts: Sequence[str]) -> list[Report]:
     """Return the last reports that can be read, in the order of the scouts; `silent` names the others."""
-    known = []
+    readable = []
     for scout in scouts:
         try:
             report = read_report(store, scout)
         except ValueError:  # `silent` names it
             continue
         if report is not None:
-            known.append(report)
-    return known
+            readable.append(report)
+    return readable
 
 
 def _place(scout: str) -> str:

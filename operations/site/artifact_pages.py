@@ -7,7 +7,7 @@ from operations.secrets import HIDDEN_SECRET
 from operations.site.content import Block, Box, Cell, Facts, Graph, Note, Page, Section, Table
 from operations.site.kind_sections import SECTIONS_OF_KIND
 from operations.site.names import TRAINED, Names, as_bytes, as_date, as_time, kind_of, mapping, run_of, shown, sweep_of
-from operations.site.store_reader import Known, Place, World
+from operations.site.store_reader import Place, SiteArtifact, World
 from operations.site.veil import is_secret_name
 
 BOXES = 36
@@ -18,7 +18,7 @@ SETTINGS = 80
 
 def artifact_page(world: World, names: Names, place: Place) -> Page:
     """Return the page of an artifact. The page of a withheld artifact has only the reason and its place in the lineage."""
-    one = world.known[place]
+    one = world.artifacts[place]
     manifest, kind = one.artifact.manifest, kind_of(one)
     sections = [Section("In short", tuple(_short(world, names, one)))]
     if not one.withheld:
@@ -31,11 +31,11 @@ def artifact_page(world: World, names: Names, place: Place) -> Page:
     return Page(names.paths[place], kind, names.artifact(place).text, as_date(manifest.created), summary, tuple(sections))
 
 
-def _no_sections(world: World, names: Names, one: Known) -> Iterator[tuple[str, list[Block]]]:
+def _no_sections(world: World, names: Names, one: SiteArtifact) -> Iterator[tuple[str, list[Block]]]:
     yield from ()
 
 
-def _short(world: World, names: Names, one: Known) -> Iterator[Block]:
+def _short(world: World, names: Names, one: SiteArtifact) -> Iterator[Block]:
     manifest, spec = one.artifact.manifest, one.artifact.spec
     if one.withheld:
         yield Note(one.withheld, warning=True)
@@ -44,8 +44,8 @@ def _short(world: World, names: Names, one: Known) -> Iterator[Block]:
         yield Note(f"Verdict {verdict.name} ({verdict.kind}) of {as_time(verdict.when)}{why}", warning=True)
     ancestors = world.ancestors(one.place)
     for place in ancestors:
-        if world.known[place].withheld:
-            yield Note(f"It was made from {world.known[place].artifact.name}, which is withheld.", warning=True)
+        if world.artifacts[place].withheld:
+            yield Note(f"It was made from {world.artifacts[place].artifact.name}, which is withheld.", warning=True)
     rows: list[tuple[str, Cell]] = [("kind", kind_of(one))]
     if spec.stage in TRAINED:
         rows.append(("run", names.run(run_of(one))))
@@ -62,7 +62,7 @@ def _short(world: World, names: Names, one: Known) -> Iterator[Block]:
         yield Facts(tuple(_cost_rows(world, one)))
 
 
-def _cost_rows(world: World, one: Known) -> Iterator[tuple[str, Cell]]:
+def _cost_rows(world: World, one: SiteArtifact) -> Iterator[tuple[str, Cell]]:
     manifest = one.artifact.manifest
     yield "size", f"{as_bytes(sum(entry.bytes for entry in manifest.files))} in {len(manifest.files):,} files"
     yield "time", f"{shown(manifest.resources.wall_seconds)} s, CPU {shown(manifest.resources.cpu_seconds)} s"
@@ -79,7 +79,7 @@ def _cost_rows(world: World, one: Known) -> Iterator[tuple[str, Cell]]:
 
 
 def _lineage(world: World, names: Names, place: Place) -> Iterator[Block]:
-    one = world.known[place]
+    one = world.artifacts[place]
     yield lineage_graph(world, names, [place])
     inputs = [(name, names.artifact(parent)) for name, parent in world.parents(place)]
     listed = {parent for _, parent in world.parents(place)}
@@ -87,7 +87,7 @@ def _lineage(world: World, names: Names, place: Place) -> Iterator[Block]:
     yield from listing(
         "Made from", ("input", "artifact"), inputs + [(name, f"{what} (not here any more)") for name, what in gone]
     )
-    children = [(world.known[child].artifact.spec.stage, names.artifact(child)) for child in world.children.get(place, ())]
+    children = [(world.artifacts[child].artifact.spec.stage, names.artifact(child)) for child in world.children.get(place, ())]
     yield from listing("Used by", ("stage", "artifact"), children)
 
 
@@ -108,10 +108,10 @@ def lineage_graph(world: World, names: Names, of: list[Place]) -> Graph:
     places: dict[Place, None] = dict.fromkeys(of)
     for place in of:
         places.update(dict.fromkeys(world.ancestors(place, BOXES)))
-    kept = list(places)[: max(BOXES, len(of))]
-    index = {place: i for i, place in enumerate(kept)}
-    edges = {(index[parent], index[child]): None for child in kept for _, parent in world.parents(child) if parent in index}
-    specs = [(place, world.known[place].artifact.spec) for place in kept]
+    drawn = list(places)[: max(BOXES, len(of))]
+    index = {place: i for i, place in enumerate(drawn)}
+    edges = {(index[parent], index[child]): None for child in drawn for _, parent in world.parents(child) if parent in index}
+    specs = [(place, world.artifacts[place].artifact.spec) for place in drawn]
     boxes = tuple(Box(names.artifact(place), spec.stage, spec.stage.split(".")[0]) for place, spec in specs)
     return Graph(boxes, tuple(edges))
 

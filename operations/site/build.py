@@ -69,7 +69,7 @@ def build_site(into: str, stores: Sequence[Store], ledger: Ledger, campaigns: Ma
     if changed or gone:
         _save_index(site, before | dict.fromkeys([*changed, *gone], PENDING))
     by_path = {page.path: page for page in pages}
-    draw = partial(_curve, {place: one.artifact for place, one in world.known.items()})
+    draw = partial(_curve, {place: one.artifact for place, one in world.artifacts.items()})
     for path in changed:
         unread: list[Curve] = []
         text = texts[path] if path in texts else page_html(by_path[path], partial(draw, unread))
@@ -89,7 +89,7 @@ def pages_of(world: World) -> tuple[list[Page], World]:
     names = Names(world, veil)
     pages: list[Page] = []
     unreadable = dict(world.unreadable)
-    for place, one in world.known.items():
+    for place, one in world.artifacts.items():
         try:
             with naming(f"{place[0]}: {place[1]}"):
                 pages.append(artifact_page(world, names, place))

@@ -7,7 +7,7 @@ from operations.site.artifact_pages import lineage_graph, listing
 from operations.site.content import Block, Cell, Facts, Note, Page, Section
 from operations.site.kind_sections import about_checkpoints, curve_of, model_card, sources_table
 from operations.site.names import TRAINED, Names, as_date, as_time, mapping, number, run_of, shown, sweep_of
-from operations.site.store_reader import Known, Place, World
+from operations.site.store_reader import Place, SiteArtifact, World
 
 CURVES = 4
 ROLLOUTS = "post_training.rollouts"
@@ -16,25 +16,25 @@ type Group = tuple[str, str]
 """A store's name and the name of a run or sweep in it."""
 
 
-def runs_of(world: World) -> dict[Group, list[Known]]:
+def runs_of(world: World) -> dict[Group, list[SiteArtifact]]:
     """The checkpoints of each run, newest step last."""
-    runs: dict[Group, list[Known]] = {}
-    for one in world.known.values():
+    runs: dict[Group, list[SiteArtifact]] = {}
+    for one in world.artifacts.values():
         if one.artifact.spec.stage in TRAINED:
             runs.setdefault(run_of(one), []).append(one)
     return {run: sorted(of, key=_step) for run, of in sorted(runs.items())}
 
 
-def sweeps_of(world: World) -> dict[Group, list[Known]]:
+def sweeps_of(world: World) -> dict[Group, list[SiteArtifact]]:
     """The artifacts of each sweep, by name."""
-    sweeps: dict[Group, list[Known]] = {}
-    for one in world.known.values():
+    sweeps: dict[Group, list[SiteArtifact]] = {}
+    for one in world.artifacts.values():
         if (sweep := sweep_of(one)) is not None:
             sweeps.setdefault(sweep, []).append(one)
     return {sweep: sorted(of, key=lambda one: one.place) for sweep, of in sorted(sweeps.items())}
 
 
-def run_page(world: World, names: Names, run: Group, checkpoints: Sequence[Known]) -> Page:
+def run_page(world: World, names: Names, run: Group, checkpoints: Sequence[SiteArtifact]) -> Page:
     """Return the page of a run. Of a withheld checkpoint only the name is shown."""
     open_ones = [one for one in checkpoints if not one.withheld]
     newest = max(one.artifact.manifest.created for one in checkpoints)
@@ -66,7 +66,7 @@ def run_page(world: World, names: Names, run: Group, checkpoints: Sequence[Known
     return Page(names.paths["run", run], "run", run[1], as_date(newest), summary, tuple(sections))
 
 
-def sweep_page(world: World, names: Names, sweep: Group, members: Sequence[Known]) -> Page:
+def sweep_page(world: World, names: Names, sweep: Group, members: Sequence[SiteArtifact]) -> Page:
     """Return the page of a sweep: its trials with their last losses and costs, and its other artifacts."""
     trials = [one for one in members if one.artifact.spec.stage in TRAINED]
     runs = {run_of(one): one for one in sorted(trials, key=_step)}
@@ -96,7 +96,7 @@ def _rollouts(world: World, names: Names, run: Group) -> list[tuple[Cell, ...]]:
     """What a run on rewards has sampled, in the order of its iterations. Of what is withheld only the name is shown."""
     of_run = [
         one
-        for one in world.known.values()
+        for one in world.artifacts.values()
         if one.artifact.spec.stage == ROLLOUTS and (one.place[0], "/".join(one.artifact.spec.key[:-1])) == run
     ]
     rows: list[tuple[Cell, ...]] = []
@@ -109,24 +109,24 @@ def _rollouts(world: World, names: Names, run: Group) -> list[tuple[Cell, ...]]:
 
 
 def _forecasts(world: World, names: Names, places: Sequence[Place]) -> list[tuple[Cell, ...]]:
-    found: dict[Place, None] = {}
+    forecasts: dict[Place, None] = {}
     pending, seen = list(places), set(places)
     while pending:
         for child in world.children.get(pending.pop(), ()):
-            stage = world.known[child].artifact.spec.stage
+            stage = world.artifacts[child].artifact.spec.stage
             if child not in seen and stage.startswith(("science.", "evals.trial_result", "evals.result")):
                 seen.add(child)
                 pending.append(child)
                 if stage in ("science.forecast", "science.ladder_forecast", "science.verdict"):
-                    found[child] = None
-    return [(names.artifact(place),) for place in sorted(found)]
+                    forecasts[child] = None
+    return [(names.artifact(place),) for place in sorted(forecasts)]
 
 
-def _loss(one: Known) -> tuple[str, str]:
+def _loss(one: SiteArtifact) -> tuple[str, str]:
     facts = mapping(one.artifact.manifest.extra.get("checkpoint"))
     return ("withheld", "withheld") if one.withheld else (shown(facts.get("step")), shown(number(facts.get("loss_nats"))))
 
 
-def _step(one: Known) -> tuple[float, str, Place]:
+def _step(one: SiteArtifact) -> tuple[float, str, Place]:
     step = number(mapping(one.artifact.spec.config).get("step"))
     return -1.0 if step is None else step, one.artifact.manifest.created, one.place

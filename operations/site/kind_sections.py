@@ -5,7 +5,7 @@ from typing import Any
 
 from operations.site.content import Block, Cell, Curve, Facts, Note, Table, Verbatim
 from operations.site.names import TRAINED, Names, as_time, kind_of, mapping, number, rows_in, shown
-from operations.site.store_reader import Known, Place, World
+from operations.site.store_reader import Place, SiteArtifact, World
 from operations.site.veil import kept_back
 
 CARD_STAGE, CARD_FILE = "datakit.card", "card.md"
@@ -15,7 +15,7 @@ METRICS = "metrics.parquet"
 type Titled = Iterator[tuple[str, list[Block]]]
 
 
-def source_sections(world: World, names: Names, one: Known) -> Titled:
+def source_sections(world: World, names: Names, one: SiteArtifact) -> Titled:
     """The data card: what the source declares, what became of its documents, and the card's own text if it may be shown."""
     source = mapping(one.artifact.manifest.extra.get("source"))
     why_not = kept_back(source)
@@ -24,8 +24,8 @@ def source_sections(world: World, names: Names, one: Known) -> Titled:
     if not why_not:
         rows += [(f"loader: {name}", shown(value)) for name, value in mapping(source.get("loader")).items()]
     blocks: list[Block] = [Facts(tuple(rows))]
-    below = [place for place in _below(world, one.place) if kind_of(world.known[place]) in ("corpus", "artifact")]
-    fates = [_fate(world, names, place) for place in below if world.known[place].artifact.spec.stage.startswith("datakit.")]
+    below = [place for place in _below(world, one.place) if kind_of(world.artifacts[place]) in ("corpus", "artifact")]
+    fates = [_fate(world, names, place) for place in below if world.artifacts[place].artifact.spec.stage.startswith("datakit.")]
     if fates:
         blocks.append(Table("What became of it", ("artifact", "stage", "rows in", "rows out"), tuple(fates), (2, 3)))
     if why_not:
@@ -37,27 +37,27 @@ def source_sections(world: World, names: Names, one: Known) -> Titled:
 
 def _below(world: World, place: Place) -> list[Place]:
     """What was made from only one source: children, and their children by the last part of their partition or key."""
-    found: dict[Place, None] = {}
+    below: dict[Place, None] = {}
     pending = [place]
-    while pending and len(found) < 40:
-        children = [c for c in world.children.get(pending.pop(0), ()) if c in world.known and c not in found]
-        children = [c for c in children if not world.known[c].withheld and len(world.ancestors(c, 60)) < 60]
-        found.update(dict.fromkeys(children))
-        pending += [c for c in children if world.known[c].artifact.spec.stage.startswith("datakit.normalize")]
-    return list(found)
+    while pending and len(below) < 40:
+        children = [c for c in world.children.get(pending.pop(0), ()) if c in world.artifacts and c not in below]
+        children = [c for c in children if not world.artifacts[c].withheld and len(world.ancestors(c, 60)) < 60]
+        below.update(dict.fromkeys(children))
+        pending += [c for c in children if world.artifacts[c].artifact.spec.stage.startswith("datakit.normalize")]
+    return list(below)
 
 
 def _fate(world: World, names: Names, place: Place) -> tuple[Cell, ...]:
-    manifest = world.known[place].artifact.manifest
+    manifest = world.artifacts[place].artifact.manifest
     counts = manifest.statistics
     return names.artifact(place), manifest.spec.stage, shown(counts.get("rows_in")), shown(counts.get("rows_out"))
 
 
-def _card_texts(world: World, one: Known) -> list[Block]:
+def _card_texts(world: World, one: SiteArtifact) -> list[Block]:
     texts: list[Block] = []
     for place in _below(world, one.place):
-        card = world.known[place].artifact
-        above = [world.known[place] for place in world.ancestors(place)]
+        card = world.artifacts[place].artifact
+        above = [world.artifacts[place] for place in world.ancestors(place)]
         shut = any(each.withheld or (kind_of(each) == "source" and kept_back(declared(each))) for each in above)
         if card.spec.stage != CARD_STAGE or shut or CARD_FILE not in card.manifest.paths:
             continue
@@ -67,7 +67,7 @@ def _card_texts(world: World, one: Known) -> list[Block]:
     return texts
 
 
-def declared(one: Known) -> Mapping[str, Any]:
+def declared(one: SiteArtifact) -> Mapping[str, Any]:
     return mapping(one.artifact.manifest.extra.get("source"))
 
 
@@ -81,16 +81,19 @@ def licence_of(source: Mapping[str, Any]) -> str:
 
 def sources_table(world: World, names: Names, places: Sequence[Place]) -> Table | Note:
     """The sources among the ancestors of some artifacts, with their licences."""
-    above = {place: None for of in places for place in (of, *world.ancestors(of)) if kind_of(world.known[place]) == "source"}
+    above = {
+        place: None for of in places for place in (of, *world.ancestors(of)) if kind_of(world.artifacts[place]) == "source"
+    }
     rows = [
-        (names.artifact(p), licence_of(declared(world.known[p])), shown(declared(world.known[p]).get("terms"))) for p in above
+        (names.artifact(p), licence_of(declared(world.artifacts[p])), shown(declared(world.artifacts[p]).get("terms")))
+        for p in above
     ]
     return (
         Table("Sources above it", ("source", "licence", "terms"), tuple(rows)) if rows else Note("No source above it is here.")
     )
 
 
-def corpus_sections(world: World, names: Names, one: Known) -> Titled:
+def corpus_sections(world: World, names: Names, one: SiteArtifact) -> Titled:
     counts = one.artifact.manifest.statistics
     facts = [
         (name, shown(counts.get(f"rows_{key}"))) for name, key in (("training documents", "train"), ("held out", "heldout"))
@@ -102,14 +105,14 @@ def corpus_sections(world: World, names: Names, one: Known) -> Titled:
     yield "Data card", blocks
 
 
-def checkpoint_sections(world: World, names: Names, one: Known) -> Titled:
+def checkpoint_sections(world: World, names: Names, one: SiteArtifact) -> Titled:
     yield "Model card", model_card(one)
     yield "Learning curve", [curve_of(one)]
     yield "Data", [sources_table(world, names, [one.place])]
     yield "Evaluations and audits", about_checkpoints(world, names, [one.place])
 
 
-def model_card(one: Known) -> list[Block]:
+def model_card(one: SiteArtifact) -> list[Block]:
     """What a checkpoint is: sizes, the recipe of its training, and how fast it was."""
     run = mapping(mapping(one.artifact.spec.config).get("run"))
     facts, speed = (mapping(one.artifact.manifest.extra.get(name)) for name in ("checkpoint", "throughput"))
@@ -125,25 +128,25 @@ def model_card(one: Known) -> list[Block]:
     return [Facts(tuple((str(name), shown(value)) for name, value in rows if value is not None))]
 
 
-def curve_of(one: Known) -> Curve | Note:
+def curve_of(one: SiteArtifact) -> Curve | Note:
     digest = next((entry.digest for entry in one.artifact.manifest.files if entry.path == METRICS), None)
     return Note("No curve was recorded.") if digest is None else Curve(*one.place, digest)
 
 
 def about_checkpoints(world: World, names: Names, places: Sequence[Place]) -> list[Block]:
     """Scores and audits of some checkpoints. On the page of one checkpoint no column names it."""
-    about = [(place, c) for place in places for c in world.children.get(place, ()) if c in world.known]
+    about = [(place, c) for place in places for c in world.children.get(place, ()) if c in world.artifacts]
     many = len(places) > 1
     scores = [
         (names.artifact(child), *_named(names, place, many=many), *row)
         for place, child in about
-        if kind_of(world.known[child]) == "evaluation" and not world.known[child].withheld
-        for row in score_rows(world.known[child])
+        if kind_of(world.artifacts[child]) == "evaluation" and not world.artifacts[child].withheld
+        for row in score_rows(world.artifacts[child])
     ]
     audits = [
-        (names.artifact(child), *_named(names, place, many=many), _audit_verdict(world.known[child]))
+        (names.artifact(child), *_named(names, place, many=many), _audit_verdict(world.artifacts[child]))
         for place, child in about
-        if kind_of(world.known[child]) == "audit"
+        if kind_of(world.artifacts[child]) == "audit"
     ]
     of = ("checkpoint",) if many else ()
     columns = ("evaluation", *of, "task", "metric", "value", "95 % interval", "items")
@@ -157,7 +160,7 @@ def _named(names: Names, place: Place, *, many: bool) -> tuple[Cell, ...]:
     return (names.artifact(place),) if many else ()
 
 
-def score_rows(one: Known) -> list[tuple[str, ...]]:
+def score_rows(one: SiteArtifact) -> list[tuple[str, ...]]:
     """Task, metric, value, interval and number of items of each score."""
     rows: list[tuple[str, ...]] = _held_out_rows(one)
     extra = one.artifact.manifest.extra
@@ -169,7 +172,7 @@ def score_rows(one: Known) -> list[tuple[str, ...]]:
     return rows
 
 
-def _held_out_rows(one: Known) -> list[tuple[str, ...]]:
+def _held_out_rows(one: SiteArtifact) -> list[tuple[str, ...]]:
     """The scores of a run on rewards on held-out prompts: `accuracy` of single samples and pass@k."""
     facts = mapping(one.artifact.manifest.extra.get("held_out"))
     scores = {"accuracy": facts.get("accuracy")} | {f"pass@{k}": v for k, v in mapping(facts.get("pass_at_k")).items()}
@@ -177,7 +180,7 @@ def _held_out_rows(one: Known) -> list[tuple[str, ...]]:
     return [("held-out prompts", metric, shown(value), "", shown(facts.get("prompts"))) for metric, value in known]
 
 
-def evaluation_sections(world: World, names: Names, one: Known) -> Titled:
+def evaluation_sections(world: World, names: Names, one: SiteArtifact) -> Titled:
     policy = mapping(one.artifact.manifest.extra.get("policy"))
     rows = score_rows(one)
     columns = ("task", "metric", "value", "95 % interval", "items")
@@ -186,11 +189,11 @@ def evaluation_sections(world: World, names: Names, one: Known) -> Titled:
     yield "Scores", blocks
 
 
-def _audit_verdict(one: Known) -> str:
+def _audit_verdict(one: SiteArtifact) -> str:
     return "withheld" if one.withheld else shown(mapping(one.artifact.manifest.extra.get("audit")).get("verdict"))
 
 
-def audit_sections(world: World, names: Names, one: Known) -> Titled:
+def audit_sections(world: World, names: Names, one: SiteArtifact) -> Titled:
     audit = mapping(one.artifact.manifest.extra.get("audit"))
     columns = ("items", "matched_before", "matched_after", "matched_heldout", "unknown", "seen_in_training")
     tasks = mapping(audit.get("by_task")).items()
@@ -205,7 +208,7 @@ def audit_sections(world: World, names: Names, one: Known) -> Titled:
     yield "Verdict", blocks
 
 
-def suite_sections(world: World, names: Names, one: Known) -> Titled:
+def suite_sections(world: World, names: Names, one: SiteArtifact) -> Titled:
     suite = mapping(one.artifact.manifest.extra.get("suite"))
     about = mapping(suite.get("about"))
     tasks = mapping(suite.get("tasks")).items()
@@ -215,7 +218,7 @@ def suite_sections(world: World, names: Names, one: Known) -> Titled:
     yield "Tasks", blocks
 
 
-def forecast_sections(world: World, names: Names, one: Known) -> Titled:
+def forecast_sections(world: World, names: Names, one: SiteArtifact) -> Titled:
     extra = one.artifact.manifest.extra
     facts, verdict = mapping(extra.get("forecast")), mapping(extra.get("verdict"))
     target, metric = mapping(facts.get("target")), mapping(facts.get("metric"))
@@ -228,13 +231,13 @@ def forecast_sections(world: World, names: Names, one: Known) -> Titled:
     ]
     frozen = as_time(one.artifact.manifest.created)
     blocks: list[Block] = [Facts((*((str(k), shown(v)) for k, v in rows if v is not None), ("recorded", frozen)))]
-    runs = {place: None for place in world.ancestors(one.place) if world.known[place].artifact.spec.stage in TRAINED}
+    runs = {place: None for place in world.ancestors(one.place) if world.artifacts[place].artifact.spec.stage in TRAINED}
     if runs:
         blocks.append(Table("Runs that it rests on", ("checkpoint",), tuple((names.artifact(place),) for place in runs)))
     yield "Forecast", blocks
 
 
-SECTIONS_OF_KIND: Mapping[str, Callable[[World, Names, Known], Titled]] = {
+SECTIONS_OF_KIND: Mapping[str, Callable[[World, Names, SiteArtifact], Titled]] = {
     "source": source_sections,
     "corpus": corpus_sections,
     "checkpoint": checkpoint_sections,

@@ -32,7 +32,7 @@ def _home(world: World, newest: Sequence[Page], months: Sequence[str]) -> Page:
     for page in newest:
         counts[page.kind] = counts.get(page.kind, 0) + 1
     kinds = tuple((Link(title, f"kind/{kind}.html"), f"{counts.get(kind, 0):,}") for kind, title in KINDS.items())
-    wrong = sum(1 for one in world.known.values() if one.verdicts)
+    wrong = sum(1 for one in world.artifacts.values() if one.verdicts)
     facts: tuple[tuple[str, Cell], ...] = (
         ("artifacts with a standing verdict", Link(f"{wrong:,}", WRONG)),
         ("open incidents", Link(f"{sum(not one.closed for one in world.incidents):,}", WRONG)),

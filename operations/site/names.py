@@ -9,7 +9,7 @@ from typing import Any
 
 from lineage.storage.digests import identity_digest
 from operations.site.content import Cell, Link
-from operations.site.store_reader import Known, Place, World
+from operations.site.store_reader import Place, SiteArtifact, World
 
 KINDS: Mapping[str, str] = {
     "run": "Runs",
@@ -57,11 +57,11 @@ def page_path(kind: str, shown_title: str, identity: object) -> str:
     return f"{kind}/{words or kind}-{identity_digest(identity)[:10]}.html"
 
 
-def kind_of(known: Known) -> str:
+def kind_of(known: SiteArtifact) -> str:
     return KIND_OF_STAGE.get(known.artifact.spec.stage, "artifact")
 
 
-def run_of(known: Known) -> tuple[str, str]:
+def run_of(known: SiteArtifact) -> tuple[str, str]:
     """Store and name of the run that a checkpoint belongs to. Steps are partitions of a run; a day or a trial names one."""
     spec = known.artifact.spec
     key = spec.key[:-1] if len(spec.key) > 1 and spec.key[-1] in ("checkpoint", "trial") else spec.key
@@ -69,7 +69,7 @@ def run_of(known: Known) -> tuple[str, str]:
     return known.place[0], "/".join(key) + part
 
 
-def sweep_of(known: Known) -> tuple[str, str] | None:
+def sweep_of(known: SiteArtifact) -> tuple[str, str] | None:
     """Store and name of the sweep that an artifact belongs to, or None."""
     key = known.artifact.spec.key
     return (known.place[0], "/".join(key[:2])) if key[0] == "sweeps" and len(key) > 2 else None
@@ -81,9 +81,9 @@ class Names:
     def __init__(self, world: World, veil: Namer) -> None:
         self.world, self.veil = world, veil
         self.paths: dict[object, str] = {
-            place: page_path(kind_of(one), veil(one.artifact.name), list(place)) for place, one in world.known.items()
+            place: page_path(kind_of(one), veil(one.artifact.name), list(place)) for place, one in world.artifacts.items()
         }
-        for one in world.known.values():
+        for one in world.artifacts.values():
             if one.artifact.spec.stage in TRAINED:
                 run = run_of(one)
                 self.paths["run", run] = page_path("run", veil(run[1]), ["run", *run])
@@ -91,7 +91,7 @@ class Names:
                 self.paths["sweep", sweep] = page_path("sweep", veil(sweep[1]), ["sweep", *sweep])
 
     def artifact(self, place: Place) -> Link:
-        one = self.world.known[place]
+        one = self.world.artifacts[place]
         config = mapping(one.artifact.spec.config)
         step = f", step {config['step']}" if one.artifact.spec.stage in TRAINED and is_whole(config.get("step")) else ""
         return Link(f"{one.artifact.name}{step}", self.paths[place])

@@ -20,7 +20,7 @@ type Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Known:
+class SiteArtifact:
     """An artifact that the site has a page about. `withheld` says why its content is not shown; empty: it is shown."""
 
     place: Place
@@ -33,7 +33,7 @@ class Known:
 class World:
     """The stores at one moment. `unreadable`: what could not be read -> why. `people`: names that must not be shown."""
 
-    known: Mapping[Place, Known]
+    artifacts: Mapping[Place, SiteArtifact]
     children: Mapping[Place, tuple[Place, ...]]
     costs: Mapping[Place, Row]
     verdicts: Sequence[Row]
@@ -49,8 +49,8 @@ class World:
 
     def parents(self, place: Place) -> list[tuple[str, Place]]:
         """Name and place of each input that has a page."""
-        refs = self.known[place].artifact.spec.inputs
-        return [(ref.name, (place[0], ref.address)) for ref in refs if (place[0], ref.address) in self.known]
+        refs = self.artifacts[place].artifact.spec.inputs
+        return [(ref.name, (place[0], ref.address)) for ref in refs if (place[0], ref.address) in self.artifacts]
 
     def ancestors(self, place: Place, most: int | None = None) -> list[Place]:
         """The ancestors that have pages, nearest first, each once."""
@@ -66,22 +66,24 @@ class World:
 
 def read_world(stores: Sequence[Store], ledger: Ledger, campaigns: Mapping[str, Row] | None = None) -> World:
     """Read the stores. A manifest that is not sound becomes an entry of `unreadable`. The others are still read."""
-    known: dict[Place, Known] = {}
+    artifacts: dict[Place, SiteArtifact] = {}
     unreadable: dict[str, str] = {}
     incidents: list[Incident] = []
     verdicts: list[Row] = []
     read_here: set[str] = set()
     for store in stores:
-        artifacts, bad = _artifacts(store)
+        of_store, bad = _artifacts(store)
         log = read_log(store)
         name = name_of(store)
         unreadable |= {f"{name}: {what}": why for what, why in bad.items()}
         read_here |= {store.storage.uri(what.removesuffix(f"/{MANIFEST_NAME}")) for what in bad}
         unreadable |= {f"{name}: record {fault.number} of the verdict log": fault.detail for fault in log.all_faults}
-        for artifact in artifacts:
+        for artifact in of_store:
             place, subject = (name, artifact.spec.address), subject_of(artifact)
             standing = tuple(log.standing(subject))
-            known[place] = Known(place, artifact, standing, _withheld(standing, [f for f in log.faults if f.is_about(subject)]))
+            artifacts[place] = SiteArtifact(
+                place, artifact, standing, _withheld(standing, [f for f in log.faults if f.is_about(subject)])
+            )
         for record in log.records:
             about = (_name(record.subject.key, record.subject.partition), record.subject.data_version)
             verdicts.append({"name": about[0], "data_version": about[1], "verdict": record.verdict})
@@ -90,20 +92,22 @@ def read_world(stores: Sequence[Store], ledger: Ledger, campaigns: Mapping[str, 
         except ValueError as error:
             unreadable[f"{name}: {INCIDENTS_FILE}"] = str(error)
     children: dict[Place, list[Place]] = {}
-    for place, one in known.items():
+    for place, one in artifacts.items():
         for address in dict.fromkeys(ref.address for ref in one.artifact.spec.inputs):
             children.setdefault((place[0], address), []).append(place)
-    newest = sorted(known.values(), key=lambda one: (one.artifact.manifest.created, one.place))
+    newest = sorted(artifacts.values(), key=lambda one: (one.artifact.manifest.created, one.place))
     tables = ledger.tables
     people = {str(v) for table in ("artifacts", "attempts") for name in ("owner", "host") for v in tables[table][name] if v}
     people |= {str(who) for who in tables["waivers"]["who"] if who} | {row["verdict"].who for row in verdicts}
-    people |= {v for one in known.values() for v in (one.artifact.manifest.made_by.user, one.artifact.manifest.made_by.host)}
+    people |= {
+        v for one in artifacts.values() for v in (one.artifact.manifest.made_by.user, one.artifact.manifest.made_by.host)
+    }
     with opened(ledger) as connection:
         costs = query(connection, "SELECT store, address, dollars, unpriced, attempts, failed_attempts FROM costs").to_dicts()
         failures = query(connection, _FAILURES).to_dicts()
         waivers = query(connection, "SELECT * FROM waivers ORDER BY created DESC NULLS LAST, address, problem").to_dicts()
     return World(
-        known=known,
+        artifacts=artifacts,
         children={place: tuple(sorted(of)) for place, of in children.items()},
         costs={(row["store"], row["address"]): row for row in costs},
         verdicts=verdicts,

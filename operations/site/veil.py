@@ -36,8 +36,8 @@ _SECRET_NAME = re.compile(r"password|passwd|secret|api_?key|access_?key|authoriz
 
 def veil_of(names: Iterable[str]) -> Callable[[str], str]:
     """Return the function that hides what must not be shown; `names` are those of people and machines."""
-    known = sorted({name.strip() for name in names} - NO_NAMES, key=lambda name: (-len(name), name))
-    people = re.compile("|".join(rf"(?<!\w){re.escape(name)}(?!\w)" for name in known), re.IGNORECASE) if known else None
+    ordered = sorted({name.strip() for name in names} - NO_NAMES, key=lambda name: (-len(name), name))
+    people = re.compile("|".join(rf"(?<!\w){re.escape(name)}(?!\w)" for name in ordered), re.IGNORECASE) if ordered else None
 
     @cache  # pages repeat most texts: 2,000 pages call this 220,000 times
     def veiled(text: str) -> str:

@@ -26,11 +26,11 @@ def learned_from(manifest: Manifest) -> list[Bytes]:
 
 def rollouts_in(manifests: Iterable[Manifest]) -> dict[Bytes, list[str]]:
     """Return the addresses of rollouts by what checkpoints list them by."""
-    found: dict[Bytes, list[str]] = {}
+    shards: dict[Bytes, list[str]] = {}
     for manifest in manifests:
         if manifest.spec.stage == ROLLOUTS:
-            found.setdefault(bytes_of(manifest), []).append(manifest.spec.address)
-    return found
+            shards.setdefault(bytes_of(manifest), []).append(manifest.spec.address)
+    return shards
 
 
 def needs(manifest: Manifest, rollouts: Mapping[Bytes, Collection[str]]) -> list[str]:

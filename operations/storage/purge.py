@@ -44,8 +44,8 @@ def purge(store: Store, digest: str, declared: Mapping[str, str], now: datetime.
     plan = read_plan(store, digest)
     if approval(store, digest) is None:
         raise RefusedPlanError(f"plan {digest} is not approved; a person runs `./marin purge approve {digest}`")
-    made = datetime.datetime.fromisoformat(plan.made)
-    if not datetime.timedelta(0) <= now - made <= MAX_AGE:
+    planned = datetime.datetime.fromisoformat(plan.made)
+    if not datetime.timedelta(0) <= now - planned <= MAX_AGE:
         raise RefusedPlanError(f"plan {digest} is of {plan.made} and it is {now.isoformat(timespec='seconds')}; make a new one")
     mark = f"{MARKS}/{digest}.json"
     store.storage.replace(mark, json.dumps([each.address for each in plan.goes]).encode())  # before claims are read

@@ -78,8 +78,8 @@ def _priced(rows: pl.DataFrame, prices: PriceTable, today: datetime.date) -> pl.
     dollars, unpriced = [], []
     for storage_class, size in rows.select("storage_class", "bytes").iter_rows():
         price = prices.at(storage_class, "gib_month", today.isoformat())
-        known = None if price is None else EXACT.multiply(EXACT.divide(Decimal(size), GIB), price.dollars)
-        dollars.append(None if known is None else known.quantize(Decimal("1E-12"), context=EXACT))
-        unpriced.append(f"no price of storage class {storage_class or 'unknown'}" if known is None else "")
+        cost = None if price is None else EXACT.multiply(EXACT.divide(Decimal(size), GIB), price.dollars)
+        dollars.append(None if cost is None else cost.quantize(Decimal("1E-12"), context=EXACT))
+        unpriced.append(f"no price of storage class {storage_class or 'unknown'}" if cost is None else "")
     priced = rows.with_columns(dollars_a_month=pl.Series(dollars, dtype=MONEY), unpriced=pl.Series(unpriced, dtype=pl.String))
     return priced.select(list(REPORT)).cast(pl.Schema(REPORT))

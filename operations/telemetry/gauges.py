@@ -93,8 +93,8 @@ def open_findings(store: Store, scouts: Sequence[str]) -> Iterator[Metric]:
     """Yield open incidents by kind, and findings of scouts by severity. Raises: ValueError naming a record that is broken."""
     opened = [each.finding.kind for each in read_state(store).incidents.values() if not each.closed]
     yield _counted("marin_open_incidents", "Incidents that are open.", ["kind"], [(kind,) for kind in opened])
-    found = [(report.scout, seen.finding.severity) for report in reports(store, scouts) for seen in report.seen]
-    yield _counted("marin_scout_findings", "Findings of scouts.", ["scout", "severity"], found)
+    labels = [(report.scout, seen.finding.severity) for report in reports(store, scouts) for seen in report.seen]
+    yield _counted("marin_scout_findings", "Findings of scouts.", ["scout", "severity"], labels)
 
 
 def _counted(name: str, text: str, labels: Sequence[str], rows: Sequence[tuple[str, ...]]) -> Metric:

@@ -76,7 +76,7 @@ class Choice:
     def _sampling(self, drawn: Sequence[TokenScore]) -> dict[str, Any]:
         """How the tokens were drawn: arrays with one entry for each generated token."""
         distributions = [score.drawn for score in drawn if score.drawn is not None]
-        found = {
+        facts = {
             "seed": self.ask.seed,
             "sample": self.ask.sample,
             "raw_logprobs": [score.log_prob for score in drawn],
@@ -84,7 +84,7 @@ class Choice:
             "kept_mass": [each.mass for each in distributions],
         }
         kept = {"kept_token_ids": [each.kept for each in distributions]} if self.ask.reported.kept_token_ids else {}
-        return found | kept
+        return facts | kept
 
     def _shown(self, score: TokenScore) -> float | None:
         """The log-probability that `logprobs` shows."""
@@ -99,19 +99,19 @@ class Choice:
             return None
         if self.kind == "chat":
             return {"content": [self._chat_score(score) for score in scores]}
-        made: dict[str, list[Any]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+        columns: dict[str, list[Any]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
         for score in scores:
             name = token_text(self.tokenizer, score.token)
             best = {
                 token_text(self.tokenizer, token): log_prob for token, log_prob in reversed(score.top)
             }  # of equal texts the likeliest counts
-            made["tokens"].append(name)
+            columns["tokens"].append(name)
             log_prob = self._shown(score)
-            made["token_logprobs"].append(log_prob)
-            made["top_logprobs"].append(None if log_prob is None else {name: log_prob} | best)
-            made["text_offset"].append(self.offset)
+            columns["token_logprobs"].append(log_prob)
+            columns["top_logprobs"].append(None if log_prob is None else {name: log_prob} | best)
+            columns["text_offset"].append(self.offset)
             self.offset += len(self.offsets.push(score.token))
-        return made
+        return columns
 
     def _chat_score(self, score: TokenScore) -> dict[str, Any]:
         top = [self._named(token, log_prob) for token, log_prob in score.top]
@@ -143,6 +143,11 @@ def usage(choices: Iterable[Choice]) -> dict[str, Any]:
     """
     choices = list(choices)
     prompts = [choice for choice in choices if choice.ask.sample == 0]
-    read, made = sum(len(c.ask.prompt) for c in prompts), sum(c.generated for c in choices)
+    read, generated = sum(len(c.ask.prompt) for c in prompts), sum(c.generated for c in choices)
     cached = {"cached_tokens": sum(c.reused_tokens for c in prompts)}
-    return {"prompt_tokens": read, "completion_tokens": made, "total_tokens": read + made, "prompt_tokens_details": cached}
+    return {
+        "prompt_tokens": read,
+        "completion_tokens": generated,
+        "total_tokens": read + generated,
+        "prompt_tokens_details": cached,
+    }

@@ -25,13 +25,13 @@ def made(key: dg.AssetKey, **metadata: object) -> dg.AssetMaterialization:
 def test_a_stage_is_one_line_once_the_last_of_its_assets_is_made() -> None:
     out = io.StringIO()
     lines = CampaignLines(Terminal(out), STAGES)
-    lines.made(made(KEYS[0], rows_in=10, rows_out=7), 1.0)
-    lines.made(made(dg.AssetKey("other")), 1.0)
-    lines.made(made(KEYS[1], rows_in=5, rows_out=5), 2.5)
+    lines.materialized(made(KEYS[0], rows_in=10, rows_out=7), 1.0)
+    lines.materialized(made(dg.AssetKey("other")), 1.0)
+    lines.materialized(made(KEYS[1], rows_in=5, rows_out=5), 2.5)
     assert out.getvalue() == ""
     left_out = dg.AssetMaterialization(KEYS[2], metadata={"left_out": "out of reach"})
-    lines.made(left_out, 0.0)
-    lines.made(made(dg.AssetKey("report")), 0.5)
+    lines.materialized(left_out, 0.0)
+    lines.materialized(made(dg.AssetKey("report")), 0.5)
     first, second = out.getvalue().splitlines()
     assert first.split() == ["[", "1/2]", "datakit.raw", "x2", "3.5", "s", "15", ">", "12", "rows,", "1", "left", "out"]
     assert second.split() == ["[", "2/2]", "evals.report", "0.5", "s"]
@@ -42,7 +42,7 @@ def test_a_stage_is_reused_if_all_its_assets_are() -> None:
     lines = CampaignLines(Terminal(out), dict.fromkeys(KEYS[:2], "datakit.raw") | {KEYS[2]: "datakit.cards"})
     reused = {"reused": dg.MetadataValue.bool(True)}
     for key in KEYS:
-        lines.made(dg.AssetMaterialization(key, metadata=reused if key != KEYS[1] else {"reused": False}), 1.0)
+        lines.materialized(dg.AssetMaterialization(key, metadata=reused if key != KEYS[1] else {"reused": False}), 1.0)
     first, second = out.getvalue().splitlines()
     assert "2.0 s" in first and "reused" not in first
     assert "reused" in second
@@ -126,8 +126,8 @@ def test_a_pipe_gets_lines_without_control_characters(end: str, tmp_path: Path) 
 
 def test_artifacts_are_counted_on_from_those_of_the_process_before() -> None:
     out = io.StringIO()
-    lines = StageLines(Terminal(out), total=12, made=9)
-    lines.made(made(KEYS[0], rows_in=1200), 1.5)
+    lines = StageLines(Terminal(out), total=12, done=9)
+    lines.materialized(made(KEYS[0], rows_in=1200), 1.5)
     lines.reused("raw/b")
     assert [line.split() for line in out.getvalue().splitlines()] == [
         ["[10/12]", "raw/a", "1.5", "s", "1,200", "rows"],

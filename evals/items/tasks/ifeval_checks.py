@@ -106,7 +106,7 @@ def _json(text: str) -> bool:
 
 
 def _title(text: str) -> bool:
-    return any(found.lstrip("<").rstrip(">").strip() for found in re.findall(r"<<[^\n]+>>", text))
+    return any(title.lstrip("<").rstrip(">").strip() for title in re.findall(r"<<[^\n]+>>", text))
 
 
 def _two_responses(text: str) -> bool:
