@@ -1,7 +1,7 @@
 """A shell that only reads one folder, behind the walls of the sandbox: for models that look at a repository.
 
 Each line starts in the folder, so a line is a pure function of the folder. What the commands are and what is refused:
-`evals/sandbox/shell_commands.py`.
+`evals/sandbox/shell_interpreter.py`.
 """
 
 import json

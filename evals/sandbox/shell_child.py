@@ -1,11 +1,11 @@
-"""Build the walls and interpret one line of a shell that only reads (`shell_commands.py`), over one folder.
+"""Build the walls and interpret one line of a shell that only reads (`shell_interpreter.py`), over one folder.
 
 `evals/sandbox/shell.py` starts this script with `python -I -S`. The walls are those of programs (`child.py`): namespaces with
 a root in which the folder is `/repo`, else Landlock and the stricter filter. The interpreter starts no program, so both kinds
 give the same answers. What it prints comes over a pipe that only it writes to.
 """
 
-import importlib.util
+import importlib
 import json
 import os
 import select
@@ -18,17 +18,19 @@ from types import ModuleType
 from typing import Any
 
 
-def load_neighbour(file_name: str) -> ModuleType:
-    path = Path(__file__).with_name(file_name)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
+def declare_package(name: str, folder: Path) -> None:
+    """Make the modules of a folder importable below a name. The folder never gets on the path, and `__init__.py` is not run."""
+    package = ModuleType(name)
+    package.__path__ = [str(folder)]
+    sys.modules[name] = package
 
 
-child, commands = load_neighbour("child.py"), load_neighbour("shell_commands.py")
+if "evals" not in sys.modules:  # this file is run as a script
+    declare_package("evals", Path(__file__).parents[1])
+    declare_package("evals.sandbox", Path(__file__).parent)
+child = importlib.import_module("evals.sandbox.child")
+folders = importlib.import_module("evals.sandbox.shell_folder")
+interpreter = importlib.import_module("evals.sandbox.shell_interpreter")
 
 
 def interpret(job: dict, output: int) -> None:
@@ -39,7 +41,8 @@ def interpret(job: dict, output: int) -> None:
     except OSError as error:
         os.write(output, json.dumps({"refused": f"{type(error).__name__}: {error}"}).encode())
         os._exit(1)
-    result = commands.Shell(commands.NAME if job["walls"] == "namespaces" else job["folder"]).run(job["line"])
+    root = folders.NAME if job["walls"] == "namespaces" else job["folder"]
+    result = interpreter.Shell(folders.Folder(root)).run(job["line"])
     text = json.dumps({"lines": result.lines, "errors": result.errors, "status": result.status}).encode()
     while text:
         text = text[os.write(output, text) :]
@@ -51,7 +54,7 @@ def first_process(job: dict) -> None:
     child.die_with_parent()
     try:
         if job["walls"] == "namespaces":
-            child.walls.build_root(job["limits"]["disk_mib"], [], {job["folder"]: commands.NAME})
+            child.walls.build_root(job["limits"]["disk_mib"], [], {job["folder"]: folders.NAME})
     except OSError as error:
         child.leave(child.UNAVAILABLE, error)
     reading, writing = os.pipe()

@@ -1,8 +1,8 @@
 """Find manifests that are new, changed or deleted since the last time.
 
 A full listing of a local root opens every folder: 8 s for 100,000 artifacts. `Stamps` remembers the time of change of every
-inner folder. So the next listing reads the times of folders and manifests (`stat`) and opens only folders that changed. A bucket
-lists manifests by pages and does not need this.
+inner folder. So the next listing reads the times of folders and manifests (`stat`) and opens only folders that changed. A
+bucket lists manifests by pages and does not need this.
 """
 
 import os

@@ -8,7 +8,8 @@ import pytest
 
 from evals.sandbox.run import Limits
 from evals.sandbox.shell import run_line
-from evals.sandbox.shell_commands import Shell
+from evals.sandbox.shell_folder import Folder
+from evals.sandbox.shell_interpreter import Result, Shell
 from lineage.storage.digests import file_digest
 
 SECRET = "the-secret-outside"
@@ -87,6 +88,10 @@ def real(line: str, folder: Path) -> list[str]:
     return made.stdout.splitlines()
 
 
+def interpreted(line: str, folder: Path) -> Result:
+    return Shell(Folder(str(folder))).run(line)
+
+
 def state(folder: Path) -> dict[str, str]:
     """Everything beside and in the folder, with the digests of files."""
     below = sorted(folder.parent.rglob("*"))
@@ -95,12 +100,12 @@ def state(folder: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("line", [line for line in EQUAL if "/dev/null ||" not in line or "2>" in line])
 def test_a_line_prints_what_the_real_tools_print(line: str, folder: Path) -> None:
-    assert Shell(str(folder)).run(line).lines == real(line, folder)
+    assert interpreted(line, folder).lines == real(line, folder)
 
 
 @pytest.mark.parametrize("line", SORTED)
 def test_a_walk_prints_the_lines_of_the_real_tools(line: str, folder: Path) -> None:
-    assert sorted(Shell(str(folder)).run(line).lines) == sorted(real(line, folder))
+    assert sorted(interpreted(line, folder).lines) == sorted(real(line, folder))
 
 
 def test_the_real_tools_do_leave_the_folder(trapped: Path) -> None:
@@ -112,7 +117,7 @@ def test_the_real_tools_do_leave_the_folder(trapped: Path) -> None:
 def test_no_escape_leaves_the_folder(line: str, trapped: Path) -> None:
     assert len(set(ESCAPES)) >= 40
     before = state(trapped)
-    made = Shell(str(trapped)).run(line)
+    made = interpreted(line, trapped)
     said = "\n".join(made.lines + made.errors)
     assert SECRET not in said and "root:" not in said
     assert made.status != 0 or not made.lines or line == "ls folder/"
@@ -130,7 +135,7 @@ def test_no_escape_leaves_the_walls(line: str, trapped: Path) -> None:
 
 def test_a_line_behind_the_walls_is_that_of_the_interpreter(trapped: Path) -> None:
     for line in ("grep -rn parse src | head -2", "cd src && pwd", "cat link"):
-        made, bare = run_line(line, trapped), Shell(str(trapped)).run(line)
+        made, bare = run_line(line, trapped), interpreted(line, trapped)
         assert (made.text, made.status) == ("\n".join(bare.lines + bare.errors), bare.status)
 
 
@@ -143,7 +148,7 @@ def test_a_costly_line_ends_at_its_limit(trapped: Path) -> None:
 
 @pytest.mark.parametrize("line", HOSTILE[2:])
 def test_a_broken_line_is_an_error_of_the_line(line: str, trapped: Path) -> None:
-    made = Shell(str(trapped)).run(line)
+    made = interpreted(line, trapped)
     assert made.status != 0 or made.lines == []
 
 

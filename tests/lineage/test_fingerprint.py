@@ -271,8 +271,8 @@ def test_modules_named_by_computation_are_imported_nowhere_but_in_pydocs_pages()
                 r"import_module$|__import__$|run_module$|spec_from_", ast.unparse(node.func)
             ):
                 computed |= set() if isinstance(node.args[0], ast.Constant) else {path.name}
-    assert computed == {"pydoc_pages.py", "shard_runner.py", "datatrove_steps.py", "child.py", "shell_child.py", "keyless.py"}
-    shell = {f"evals.sandbox.{name}" for name in ("shell", "shell_child", "shell_commands")}
+    assert computed == {"pydoc_pages.py", "shard_runner.py", "datatrove_steps.py", "child.py", "keyless.py"}
+    shell = {f"evals.sandbox.{path.stem}" for path in (ROOT / "evals" / "sandbox").glob("shell*.py")}
     assert shell <= code_closure("post_training.synthetic.rollouts").files.keys()
     sandbox = {
         f"evals.sandbox.{name}" for name in ("run", "child", "calls", "walls", "syscalls", "memory", "landlock", "supervise")
