@@ -119,79 +119,108 @@ class Work:
     vocab_size: int = 1
 
 
+@dataclass
+class _Choices:
+    """Choose one thing after the other for a platform, and collect the notes."""
+
+    config: ComputeConfig
+    platform: str
+    work: Work
+    capability: str | None
+    notes: list[str] = field(default_factory=list)
+
+    def miss(self, requested: str, why: str, instead: str) -> None:
+        """Note that something is unavailable. Raises: ValueError with `strict`."""
+        if self.config.strict:
+            raise ValueError(f"{requested} is unavailable ({why}) and compute.strict=True forbids falling back to {instead}")
+        log.warning("%s is unavailable (%s); using %s instead", requested, why, instead)
+        self.notes.append(f"{requested} unavailable ({why}), using {instead}")
+
+    def attention(self) -> Backend:
+        requested, dtype = self.config.attention, self.config.dtype
+        if requested == "auto":
+            first = FIRST_CHOICE.get(self.platform, "blocked")
+            why = cannot(first, self.platform, dtype, self.work)
+            backend: Backend = "blocked" if why else first
+            self.notes.append(
+                f"attention {backend}: " + (f"{first} is out, {why}" if why else f"the choice for {self.platform}")
+            )
+            return backend
+        if why := cannot(requested, self.platform, dtype, self.work):
+            self.miss(f"compute.attention {requested!r}", why, "blocked")
+            return "blocked"
+        self.notes.append(f"attention {requested}: as requested")
+        return requested
+
+    def remat(self) -> Remat:
+        remat = self.config.remat
+        if remat == "offload" and self.platform == "cpu":
+            self.miss("compute.remat 'offload'", "a CPU has no second memory", "full")
+            return "full"
+        if remat == "offload" and self.work.mixed_layers:
+            self.miss("compute.remat 'offload'", "layers differ in their windows", "full")
+            return "full"
+        return remat
+
+    def float8(self) -> bool:
+        platform, capability = self.platform, self.capability
+        if self.config.float8 and platform != "cpu" and not (platform == "gpu" and float(capability or 0) >= FLOAT8):
+            here = f"{platform} {capability or ''}".strip()
+            self.miss("compute.float8", f"it needs a GPU of compute capability {FLOAT8} or more, here is {here}", "bfloat16")
+            return False
+        return self.config.float8
+
+    def unrolled(self) -> bool:
+        requested, count = self.config.layers, self.work.num_layers
+        few = self.platform == "cpu" and count <= UNROLLED_LAYERS
+        unrolled = requested == "unrolled" or (requested == "auto" and few)
+        self.notes.append(f"layers {'unrolled' if unrolled else 'scanned'}: {count} on {self.platform}, {requested} requested")
+        return unrolled
+
+    def experts(self) -> ExpertEngine | None:
+        """The engine of a model with experts."""
+        if not self.work.experts:
+            return None
+        requested, platform, dtype = self.config.experts, self.platform, self.config.dtype
+        general = FIRST_ENGINE.get(platform, "tiled")
+        engine = general if requested == "auto" else requested
+        if why := cannot_multiply(engine, platform, self.capability, dtype, self.work.experts):
+            self.miss(f"compute.experts {engine!r}", why, general)
+            engine = general
+        if requested == "auto" and platform == "gpu":
+            out = cannot_multiply("hopper", platform, self.capability, dtype, self.work.experts)
+            engine = general if out else "hopper"
+            self.notes.extend([f"experts hopper is out, {out}"] if out else [])
+        self.notes.append(f"experts {engine}: {requested} requested on {platform}")
+        return engine
+
+
 def resolve(config: ComputeConfig, platform: str, work: Work, capability: str | None = None) -> Compute:
-    """The choices for a platform (`jax.default_backend()`) and, on a GPU, its compute capability.
+    """Return the choices for a platform (`jax.default_backend()`) and, on a GPU, its compute capability.
 
     Raises: ValueError with `strict` for what is unavailable.
     """
-    notes: list[str] = []
-
-    def miss(requested: str, why: str, instead: str) -> None:
-        if config.strict:
-            raise ValueError(f"{requested} is unavailable ({why}) and compute.strict=True forbids falling back to {instead}")
-        log.warning("%s is unavailable (%s); using %s instead", requested, why, instead)
-        notes.append(f"{requested} unavailable ({why}), using {instead}")
-
-    backend: Backend
-    if config.attention == "auto":
-        first = FIRST_CHOICE.get(platform, "blocked")
-        why = cannot(first, platform, config.dtype, work)
-        backend = "blocked" if why else first
-        notes.append(f"attention {backend}: " + (f"{first} is out, {why}" if why else f"the choice for {platform}"))
-    elif why := cannot(config.attention, platform, config.dtype, work):
-        backend = "blocked"
-        miss(f"compute.attention {config.attention!r}", why, "blocked")
-    else:
-        backend = config.attention
-        notes.append(f"attention {backend}: as requested")
-    remat = config.remat
-    if remat == "offload" and platform == "cpu":
-        miss("compute.remat 'offload'", "a CPU has no second memory", "full")
-        remat = "full"
-    if remat == "offload" and work.mixed_layers:
-        miss("compute.remat 'offload'", "layers differ in their windows", "full")
-        remat = "full"
-    float8 = config.float8
-    if float8 and platform != "cpu" and not (platform == "gpu" and float(capability or 0) >= FLOAT8):
-        here = f"{platform} {capability or ''}".strip()
-        miss("compute.float8", f"it needs a GPU of compute capability {FLOAT8} or more, here is {here}", "bfloat16")
-        float8 = False
-    if config.dtype == "bfloat16" and platform == "cpu":
+    choices = _Choices(config, platform, work, capability)
+    notes, on_cpu = choices.notes, platform == "cpu"
+    attention, remat, float8 = choices.attention(), choices.remat(), choices.float8()
+    if config.dtype == "bfloat16" and on_cpu:
         notes.append("bfloat16 on a CPU is for checking, not for speed")
-    on_cpu = platform == "cpu"
-    block = CPU_BLOCK if on_cpu else ACCELERATOR_BLOCK
-    by_rows = on_cpu and config.dtype == "float32"
-    few = on_cpu and work.num_layers <= UNROLLED_LAYERS
-    unrolled = config.layers == "unrolled" or (config.layers == "auto" and few)
-    notes.append(f"layers {'unrolled' if unrolled else 'scanned'}: {work.num_layers} on {platform}, {config.layers} requested")
-    engine, exchange = None, None
-    if work.experts:
-        exchange = config.exchange
-        general = FIRST_ENGINE.get(platform, "tiled")
-        engine = general if config.experts == "auto" else config.experts
-        if why := cannot_multiply(engine, platform, capability, config.dtype, work.experts):
-            miss(f"compute.experts {engine!r}", why, general)
-            engine = general
-        if config.experts == "auto" and platform == "gpu":
-            out = cannot_multiply("hopper", platform, capability, config.dtype, work.experts)
-            engine = general if out else "hopper"
-            notes.extend([f"experts hopper is out, {out}"] if out else [])
-        notes.append(f"experts {engine}: {config.experts} requested on {platform}")
+    unrolled, experts = choices.unrolled(), choices.experts()
     rows = None if on_cpu else loss_rows(work.vocab_size)
     precision = "highest" if config.dtype == "float32" and not on_cpu else None
     if not on_cpu:
         notes.append(f"loss in tiles of {rows} rows" + (", float32 products in full float32" if precision else ""))
     return Compute(
         config.dtype,
-        backend,
-        block,
-        on_cpu,
-        by_rows,
-        remat,
-        unrolled,
-        tuple(notes),
-        experts=engine,
-        exchange=exchange,
+        attention,
+        block=CPU_BLOCK if on_cpu else ACCELERATOR_BLOCK,
+        one_by_one=on_cpu,
+        by_rows=on_cpu and config.dtype == "float32",
+        remat=remat,
+        unrolled=unrolled,
+        notes=tuple(notes),
+        experts=experts,
+        exchange=config.exchange if work.experts else None,
         loss_rows=rows,
         loss_shift="gold" if platform == "gpu" else None,
         float8=float8 or None,
