@@ -175,16 +175,7 @@ def family_asset(family: AssetTemplate) -> dg.AssetsDefinition:
         metadata={STAGE_METADATA: stage.name, **stage_references(stage)},
         code_version=f"{stage.name}@{stage.version}:{identity_digest(to_jsonable(family.example.config))[:8]}",
         freshness_policy=family.freshness,
-        check_specs=[
-            dg.AssetCheckSpec(
-                invariant.name,
-                asset=key,
-                description=invariant.promise,
-                blocking=True,
-            )
-            for invariant in family.invariants
-        ]
-        + [dg.AssetCheckSpec(advisory.name, asset=key, description=advisory.promise) for advisory in family.advisories],
+        check_specs=_check_specs(family, key),
         required_resource_keys={"lab"},
     )
     def materialize(context: dg.AssetExecutionContext) -> Iterator[Yielded]:
@@ -220,6 +211,15 @@ def family_asset(family: AssetTemplate) -> dg.AssetsDefinition:
         )
 
     return materialize
+
+
+def _check_specs(family: AssetTemplate, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
+    """Return the checks of a template: invariants block what reads the asset, advisories only warn."""
+    blocking = [
+        dg.AssetCheckSpec(invariant.name, asset=key, description=invariant.promise, blocking=True)
+        for invariant in family.invariants
+    ]
+    return blocking + [dg.AssetCheckSpec(each.name, asset=key, description=each.promise) for each in family.advisories]
 
 
 def dependencies(family: AssetTemplate) -> list[dg.AssetDep]:

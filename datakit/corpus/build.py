@@ -13,7 +13,7 @@ texts again for them.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,23 +80,7 @@ def build_corpus(
     if not totals[f"rows:{TRAIN}"]:
         raise ValueError(f"{out.spec.name}: no document of {totals['rows']} is left to train on; dropped: {drops}")
     fates = [out.folder / SCRATCH_FOLDER / part.name for part in parts]
-    survivors: dict[str, list[tuple[Path, Path | None]]] = {
-        TRAIN: list(zip(parts, fates, strict=True)),
-        HELDOUT: [(_heldout_file(out.folder, part.name), None) for part in parts],
-    }
-    tasks = {
-        f"write-{split}-{index:05d}": (name, slices, spans)
-        for split in SPLITS
-        for index, (name, slices) in enumerate(
-            layout(
-                split,
-                survivors[split],
-                [_counts(decided[f"decide-{part.stem}"])[f"rows:{split}"] for part in parts],
-                totals[f"bytes:{split}"],
-                config.target_part_bytes,
-            )
-        )
-    }
+    tasks = _write_tasks(out.folder, config, parts, fates, decided, totals, spans)
     written = out.map_shards(write_split_part, tasks, workers=None if totals["bytes"] > SMALL_BYTES else 1)
     cut = sum((_counts(statistics) for statistics in (*decided.values(), *written.values())), Counter())
     _write_dropped(out.folder / "dropped.parquet", fates)
@@ -151,6 +135,28 @@ def decide_part(
             counts += _tallied(decided) + cut_counts(table.filter(is_mine.to_arrow()), own_rows, chosen(spans_of_rows, is_mine))
             first += left.num_rows
     return dict(counts)
+
+
+def _write_tasks(
+    folder: Path,
+    config: CorpusConfig,
+    parts: Sequence[Path],
+    fates: Sequence[Path],
+    decided: Mapping[str, Mapping[str, Any]],
+    totals: Mapping[str, int],
+    spans: Path | None,
+) -> dict[str, tuple]:
+    """Return the arguments of `write_split_part` for every output part of both splits."""
+    survivors: dict[str, list[tuple[Path, Path | None]]] = {
+        TRAIN: list(zip(parts, fates, strict=True)),
+        HELDOUT: [(_heldout_file(folder, part.name), None) for part in parts],
+    }
+    tasks = {}
+    for split in SPLITS:
+        counts = [_counts(decided[f"decide-{part.stem}"])[f"rows:{split}"] for part in parts]
+        outputs = layout(split, survivors[split], counts, totals[f"bytes:{split}"], config.target_part_bytes)
+        tasks |= {f"write-{split}-{index:05d}": (name, slices, spans) for index, (name, slices) in enumerate(outputs)}
+    return tasks
 
 
 def _heldout_file(folder: Path, part: str) -> Path:

@@ -122,18 +122,15 @@ def audit(
         "scan": scan_quality(contamination),
         "scores": score_effects(table, scores),
     }
-    taught = taught_corpora(corpora)
-    if taught or teacher_audits:
+    if (taught := taught_corpora(corpora)) or teacher_audits:
         teachers = teacher_evidence(taught, teacher_audits, table, matches, exposed)
         teachers.write(out.folder)
         summary["teachers"] = teachers.summary
-    pairs = {(number, name) for number, part in enumerate(read) for name in part.pairs}
-    if pairs:
+    if pairs := {(number, name) for number, part in enumerate(read) for name in part.pairs}:
         of_pairs = pair_evidence(pairs, after, exposed, corpora)
         of_pairs.write(out.folder)
         summary["pairs"] = of_pairs.summary
-    origin = imported_start(checkpoint)
-    if origin is not None:
+    if (origin := imported_start(checkpoint)) is not None:
         summary["origin"] = {"model": origin.name, **origin.manifest.extra["checkpoint"]["imported"]}
     report = {
         **summary,
