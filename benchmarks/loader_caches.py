@@ -9,7 +9,7 @@ from lineage.build.plan import Node, Stage, ancestors_first, build
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.order.packing import Packing
 from lineage.order.permutation import Shuffle
-from lineage.order.token_cache import tokens_extra, write_flat_shard
+from lineage.order.token_shards import tokens_extra, write_flat_shard
 from lineage.writing.writer import Writer
 
 COMPONENTS, SHARDS, VOCABULARY = 8, 4, 50_000

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from lineage.artifact.store import Artifact
 from lineage.order.history import MIXTURE
 from lineage.order.order import DataOrder
-from lineage.order.token_cache import tokens_extra, write_token_shard
+from lineage.order.token_shards import tokens_extra, write_token_shard
 from lineage.stage import Stage
 from lineage.writing.writer import Writer
 from trainer.inference import load_scorer

@@ -49,7 +49,7 @@ from datakit.tokens.formats import (
 from datakit.tokens.pairs import encode_pairs
 from datakit.tokens.tokenizer import END_OF_TEXT, TOKENIZER_FILE, load_tokenizer
 from lineage.artifact.store import Artifact
-from lineage.order.token_cache import ShardInfo, token_dtype, tokens_extra, write_flat_shard
+from lineage.order.token_shards import ShardInfo, token_dtype, tokens_extra, write_flat_shard
 from lineage.stage import Stage
 from lineage.writing.writer import Writer
 

@@ -22,7 +22,7 @@ from unigram import START, byte_tokenizer
 from lineage.artifact.store import Artifact, Store
 from lineage.build.plan import Node, Stage, build
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
-from lineage.order.token_cache import tokens_extra, write_token_shard
+from lineage.order.token_shards import tokens_extra, write_token_shard
 from lineage.writing.writer import Writer
 from serving.connections import BoundedProtocol, server_config
 from serving.refusals import LOOPBACK

@@ -20,7 +20,7 @@ from lineage.build.plan import Node, Stage, ancestors_first, build
 from lineage.order.batches import BatchSchedule
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.order.order import DataOrder
-from lineage.order.token_cache import tokens_extra, write_token_shard
+from lineage.order.token_shards import tokens_extra, write_token_shard
 from lineage.storage.digests import text_digest
 from lineage.writing.writer import Writer
 from marin_assets.invariants import judge_contamination

@@ -20,7 +20,7 @@ from lineage.artifact.store import Artifact
 from lineage.build.plan import Node, Stage
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.order.order import DataOrder
-from lineage.order.token_cache import tokens_extra, write_flat_shard
+from lineage.order.token_shards import tokens_extra, write_flat_shard
 from lineage.storage.digests import text_digest
 from lineage.writing.writer import Writer
 from marin_assets.cli.exposure import print_exposure

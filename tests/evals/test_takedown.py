@@ -22,7 +22,7 @@ from lineage.graph.edges import lineage_tables
 from lineage.order.batches import BatchPhase, BatchSchedule
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase, freeze_mixture
 from lineage.order.order import DataOrder
-from lineage.order.token_cache import tokens_extra, write_token_shard
+from lineage.order.token_shards import tokens_extra, write_token_shard
 from lineage.storage.digests import text_digest
 from lineage.writing.write import writing
 

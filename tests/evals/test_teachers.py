@@ -29,7 +29,7 @@ from evals.audit.build import AUDIT, AuditConfig
 from lineage.artifact.store import Artifact
 from lineage.build.plan import Node, Stage
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
-from lineage.order.token_cache import tokens_extra, write_token_shard
+from lineage.order.token_shards import tokens_extra, write_token_shard
 from lineage.writing.writer import Writer
 from post_training.synthetic.spec import AcceptConfig, Teacher
 from recipes.sources_studies import synthetic_source

@@ -16,7 +16,8 @@ from lineage.order.exposure import exposures
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase, StepPhase, phases_by_step
 from lineage.order.order import DataOrder
 from lineage.order.permutation import SHUFFLES, BlockShuffle, Shuffle, derive_key
-from lineage.order.token_cache import TokenCache, tokens_extra, write_token_shard
+from lineage.order.token_cache import TokenCache
+from lineage.order.token_shards import tokens_extra, write_token_shard
 from lineage.writing.writer import Writer
 
 SEQ_LEN = 8

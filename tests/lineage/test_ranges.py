@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from test_order import SEQ_LEN, Docs, mixture_of
 
 from lineage.artifact.store import Artifact, Store
-from lineage.order import token_cache
+from lineage.order import token_files
 from lineage.order.mixture import Phase
 from lineage.order.order import DataOrder
 from lineage.order.token_cache import TokenCache
@@ -46,7 +46,7 @@ def mixtures(gcs: GcsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     list(mirror(local, bucket, "test"))
     copy = bucket.find(local.spec)
     assert copy is not None
-    monkeypatch.setattr(token_cache, "WHOLE_BYTES", 0)
+    monkeypatch.setattr(token_files, "WHOLE_BYTES", 0)
     gcs.counts.clear()
     gcs.bytes_read = 0
     yield local, copy

@@ -15,7 +15,7 @@ from lineage.order.apportion import APPORTIONINGS
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase, SimulatedEpoching
 from lineage.order.order import DataOrder
 from lineage.order.packing import Packing
-from lineage.order.token_cache import tokens_extra, write_flat_shard
+from lineage.order.token_shards import tokens_extra, write_flat_shard
 from lineage.writing.writer import Writer
 
 SEQ_LEN, BLOCK = 6, 16

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from lineage.artifact.store import Artifact, Store
 from lineage.build.plan import Node, Stage, build
 from lineage.order.token_arrays import SHORT_ROW
-from lineage.order.token_cache import FOLDER, TokenCache, token_dtype, tokens_extra, write_flat_shard, write_token_shard
+from lineage.order.token_cache import TokenCache
+from lineage.order.token_shards import FOLDER, token_dtype, tokens_extra, write_flat_shard, write_token_shard
 from lineage.writing.writer import Writer
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from lineage.artifact.store import Store
 from lineage.build.plan import Node, Stage, build
-from lineage.order.token_cache import FOLDER, TokenCache, tokens_extra, write_token_shard
+from lineage.order.token_cache import TokenCache
+from lineage.order.token_shards import FOLDER, tokens_extra, write_token_shard
 from lineage.writing.writer import Writer
 
 

@@ -13,7 +13,7 @@ from lineage.artifact.store import Artifact, Store
 from lineage.build.plan import Node, ancestors_first, build, resolve
 from lineage.order.chosen import CHOSEN_MIXTURE, WEIGHTS, ChosenMixtureConfig
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
-from lineage.order.token_cache import tokens_extra, write_token_shard
+from lineage.order.token_shards import tokens_extra, write_token_shard
 from lineage.stage import Stage
 from lineage.writing.writer import Writer
 from science.mixtures.confirmation_stage import SWARM_CONFIRMATION, ConfirmationConfig, Fresh

@@ -21,7 +21,7 @@ from lineage.jobs.child_processes import run_subprocess
 from lineage.jobs.job import Job, LaunchRecord, LaunchRequest
 from lineage.order.history import imported_start, training_legs
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
-from lineage.order.token_cache import tokens_extra, write_token_shard
+from lineage.order.token_shards import tokens_extra, write_token_shard
 from lineage.writing.writer import Writer
 from serving.tokenization import open_tokenizer
 from trainer.hf.convert import from_hf, from_hf_config, hf_config

@@ -18,7 +18,7 @@ from lineage.order.history import training_legs
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.order.order import DataOrder
 from lineage.order.packing import Packing
-from lineage.order.token_cache import tokens_extra, write_token_shard
+from lineage.order.token_shards import tokens_extra, write_token_shard
 from lineage.writing.writer import Writer
 from trainer.batch import Batch
 from trainer.loader import Loader, batch_of, batches_of, steps_at_once

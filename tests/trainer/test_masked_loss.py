@@ -17,7 +17,7 @@ from test_training import RUN, prepared
 
 from lineage.build.plan import Node, Stage, build
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
-from lineage.order.token_cache import tokens_extra, write_flat_shard
+from lineage.order.token_shards import tokens_extra, write_flat_shard
 from lineage.writing.writer import Writer
 from trainer.batch import Batch
 from trainer.model.cross_entropy import TILE_ROWS, weighted_objective

@@ -19,7 +19,7 @@ from lineage.build.plan import Node, Stage, resolve, spec_of
 from lineage.jobs.job import Job
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.order.order import DataOrder
-from lineage.order.token_cache import tokens_extra, write_token_shard
+from lineage.order.token_shards import tokens_extra, write_token_shard
 from lineage.writing.writer import Writer
 from recipes.records.tokens import ExtendedTokenizer, TrainedTokenizer
 from trainer.array_files import ArrayFiles

@@ -16,7 +16,8 @@ from lineage.build.plan import Node, build, resolve, spec_of
 from lineage.jobs.job import Job
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.order.order import DataOrder
-from lineage.order.token_cache import TokenCache, tokens_extra, write_flat_shard
+from lineage.order.token_cache import TokenCache
+from lineage.order.token_shards import tokens_extra, write_flat_shard
 from lineage.stage import Stage
 from lineage.writing.writer import Writer
 from trainer.checkpoint import read_model, read_model_config

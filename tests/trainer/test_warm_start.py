@@ -24,7 +24,7 @@ from lineage.order.exposure import exposures
 from lineage.order.history import training_legs
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.order.order import DataOrder
-from lineage.order.token_cache import tokens_extra, write_token_shard
+from lineage.order.token_shards import tokens_extra, write_token_shard
 from lineage.writing.writer import Writer
 from trainer.checkpoint import first_sequence, read_checkpoint, warm_start
 from trainer.guard_history import filled_ring

@@ -16,7 +16,7 @@ from lineage.artifact.store import Artifact, Store
 from lineage.build.plan import Node, Stage, ancestors_first, build, resolve, spec_of
 from lineage.jobs.job import Job, write_job
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
-from lineage.order.token_cache import tokens_extra, write_token_shard
+from lineage.order.token_shards import tokens_extra, write_token_shard
 from lineage.upkeep.mirror import mirror
 from lineage.writing.writer import Writer
 from trainer.processes import COORDINATOR, INDEX, PROCESSES
