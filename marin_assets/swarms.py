@@ -27,5 +27,5 @@ def swarm_templates(swarm: Swarm) -> Iterator[AssetTemplate]:
          "json"),
     )  # fmt: skip
     for node, description, kind in rows:
-        template = single(node, lambda lab, node=node: node, SWEEPS, description, kind)
-        yield replace(template, mappings=every, invariants=(FILES,))
+        made = single(node, lambda lab, node=node: node, SWEEPS, description, kind)
+        yield replace(made, mappings=every, invariants=(FILES,))

@@ -28,12 +28,12 @@ from resources.stores import stores_from_environment
 from scenarios.bison import replay
 from scenarios.bison_page import write_page
 from scenarios.evidence import Evidence, Teller, failures
-from scenarios.experts import Outcome, build_sweep, compare, look
+from scenarios.experts import Outcome, compare, look, made
 from scenarios.experts_page import write_experts_page
 from scenarios.histories import play
 from scenarios.histories_page import write_histories_page
 from scenarios.history_specs import thousandth
-from scenarios.rewards import LOOK, STUDY, build_arms, judge
+from scenarios.rewards import LOOK, STUDY, judge, learned
 from scenarios.rewards_page import write_rewards_page
 from scenarios.scale import full
 from scenarios.swarm import judge as judge_swarm
@@ -91,7 +91,7 @@ def play_experts(scenario: str) -> int:
     teller = Teller(console, [])
 
     def sweep(declared: Sweep) -> list[Outcome]:
-        return build_sweep(store, declared, run_subprocess, Execution(WORKERS))
+        return made(store, declared, run_subprocess, Execution(WORKERS))
 
     if scenario == "moe":
         outcomes = sweep(experts.moe_look())
@@ -112,9 +112,9 @@ def play_rewards(scenario: str) -> int:
     teller = Teller(console, [])
     look_only = scenario == "post-train"
     arms, seeds, completions = (LOOK, (0,), 8) if look_only else (STUDY, (0, 1, 2), 128)
-    learners = build_arms(store, arms, seeds, completions, run_subprocess)
-    judge(learners, teller)
-    return conclude(teller.kept, write_rewards_page(ROOT / "post-train" / f"{scenario}.html", learners, teller.kept), console)
+    found = learned(store, arms, seeds, completions, run_subprocess)
+    judge(found, teller)
+    return conclude(teller.kept, write_rewards_page(ROOT / "post-train" / f"{scenario}.html", found, teller.kept), console)
 
 
 def play_swarm() -> int:
@@ -123,12 +123,12 @@ def play_swarm() -> int:
     console = Console()
     teller = Teller(console, [])
     try:
-        searched = search(store, mixing.prose_swarm(), WORKERS, teller)
+        found = search(store, mixing.prose_swarm(), WORKERS, teller)
     except NoSignalError as error:
         teller.say("snr", "a target has enough signal to noise to choose between mixtures", str(error), False)
         return 1
-    judge_swarm(searched, teller)
-    return conclude(teller.kept, write_swarm_page(ROOT / "swarm" / "swarm.html", searched, teller.kept), console)
+    judge_swarm(found, teller)
+    return conclude(teller.kept, write_swarm_page(ROOT / "swarm" / "swarm.html", found, teller.kept), console)
 
 
 def conclude(evidence: Sequence[Evidence], page: Path, console: Console) -> int:

@@ -60,7 +60,7 @@ class Outcome:
         return balance_of(self.router, model.router.per_token)
 
 
-def build_sweep(store: Store, sweep: Sweep, launcher: Launcher, execution: Execution) -> list[Outcome]:
+def made(store: Store, sweep: Sweep, launcher: Launcher, execution: Execution) -> list[Outcome]:
     """Build a sweep and its inputs, or reuse them."""
     for node in ancestors_first(results(sweep)):
         build(store, node, launcher=launcher, execution=execution, run_id="moe")

@@ -19,7 +19,7 @@ GAIN, ABOVE, CHANGE = 0.30, 0.70, 0.04
 
 
 @dataclass(frozen=True)
-class ScoredRun:
+class Learned:
     """A run with its scores on held-out prompts and its rollouts."""
 
     arm: str
@@ -32,33 +32,31 @@ class ScoredRun:
         return self.scores["accuracy"]
 
 
-def build_arms(
-    store: Store, arms: Sequence[str], seeds: Sequence[int], completions: int, launcher: Launcher
-) -> list[ScoredRun]:
+def learned(store: Store, arms: Sequence[str], seeds: Sequence[int], completions: int, launcher: Launcher) -> list[Learned]:
     """Build the base and the arms of every seed, or reuse them."""
-    learners = []
+    found = []
     for seed in seeds:
         for arm in ("base", *arms):
             run = rewards.base(seed) if arm == "base" else rewards.learner(arm, seed)
-            learners.append(one(store, arm, seed, run, completions, launcher))
-    return learners
+            found.append(one(store, arm, seed, run, completions, launcher))
+    return found
 
 
-def one(store: Store, arm: str, seed: int, run: RewardRun, completions: int, launcher: Launcher) -> ScoredRun:
+def one(store: Store, arm: str, seed: int, run: RewardRun, completions: int, launcher: Launcher) -> Learned:
     """Build one run and its scores."""
     node = reward_runs.held_out(run, run.spec.run.num_steps, held_out_like(run.spec.sampling, completions))
     for each in ancestors_first([node]):
         build(store, each, launcher=launcher, run_id="post-train")
     scored = resolve(store, node)
     shards = tuple(shards_of(resolve(store, reward_runs.last_checkpoint(run))))
-    return ScoredRun(arm, seed, scored.manifest.extra["held_out"], shards)
+    return Learned(arm, seed, scored.manifest.extra["held_out"], shards)
 
 
-def judge(learners: Sequence[ScoredRun], teller: Teller) -> None:
+def judge(found: Sequence[Learned], teller: Teller) -> None:
     """Compare every arm with the base of its seed."""
-    bases = {each.seed: each for each in learners if each.arm == "base"}
+    bases = {each.seed: each for each in found if each.arm == "base"}
     teller.act("Sampled accuracy on held-out prompts")
-    for each in learners:
+    for each in found:
         base = bases[each.seed].accuracy
         shown = f"seed {each.seed}: {100 * each.accuracy:.1f} %, base {100 * base:.1f} %"
         if each.arm in ("rloo", "grpo"):
@@ -70,6 +68,6 @@ def judge(learners: Sequence[ScoredRun], teller: Teller) -> None:
         elif each.arm == "own_right":
             teller.say("accuracy", "imitation of its own right samples, the same compute", shown)
     teller.act("pass@k on held-out prompts")
-    for each in learners:
+    for each in found:
         shown = ", ".join(f"{k}: {100 * value:.1f} %" for k, value in each.scores["pass_at_k"].items())
         teller.say("pass@k", f"{each.arm}, seed {each.seed}", shown)

@@ -16,8 +16,7 @@ from lineage.config import to_jsonable
 from lineage.storage.digests import identity_digest
 from lineage.writing.write import writing
 from marin_assets.consistency import check_consistency
-from marin_assets.declared_table import tabled
-from marin_assets.definitions import build_defs
+from marin_assets.definitions import build_defs, tabled
 from recipes.lab import Declarations
 from recipes.records.run import Run
 from recipes.records.sweep import Sweep
