@@ -17,7 +17,7 @@ class Upkeep:
 
     job: str
     keys: tuple[str, ...]
-    """Asset keys with `/`; one that ends with `/` stands for every asset below it."""
+    """Asset keys with `/`; one that ends with `/` means every asset below it."""
     schedule: str
     cron: str
     description: str

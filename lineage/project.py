@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 PREFIX = __name__.removesuffix("lineage.project")
-"""What stands before the names of the project's modules: nothing, or `marin_lab.`."""
+"""The prefix of the names of the project's modules: nothing, or `marin_lab.`."""
 CODE = Path(__file__).resolve().parents[1]
 """The folder of the packages and of `data/`."""
 IMPORT_ROOT = CODE.parent if PREFIX else CODE

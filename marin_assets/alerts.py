@@ -1,4 +1,4 @@
-"""The asset that looks for what is broken and tells people (`operations.alerts`, docs/runbook.md)."""
+"""The asset that looks for faults and sends messages about them (`operations.alerts`, docs/runbook.md)."""
 
 import datetime
 import os
@@ -36,7 +36,7 @@ def alerts_asset(campaigns: Sequence[str]) -> dg.AssetsDefinition:
         check_specs=[dg.AssetCheckSpec(TAKEN, asset=key, description="nothing waits for a channel")],
     )
     def alerts(context: dg.AssetExecutionContext, lab: dg.ResourceParam[Lab]) -> dg.MaterializeResult:
-        """Looks for what is broken, opens and closes incidents, and tells webhooks, e-mail and GitHub."""
+        """Looks for faults, opens and closes incidents, and sends them to webhooks, e-mail and GitHub."""
         from operations.alerts.incidents import read_state
         from operations.alerts.outbox import tell
 

@@ -30,7 +30,7 @@ LINEAGE_SCHEMA = {
 
 @dataclass(frozen=True)
 class OpenLab:
-    """The stores of a lab. Each method reads them anew, so it shows what is there now."""
+    """The stores of a lab. Each method reads them again, so it shows their present state."""
 
     stores: tuple[Store, ...]
 

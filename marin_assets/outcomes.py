@@ -1,6 +1,6 @@
 """How the runs of a campaign ended, from the run ledger: passes, broken invariants, machines that died.
 
-It imports Dagster and nothing of ours, because `marin status` waits for it.
+It imports Dagster and no module of the lab, because `marin status` waits for it.
 """
 
 import datetime
@@ -47,7 +47,7 @@ def _outcome(instance: dg.DagsterInstance, record: dg.RunRecord) -> Outcome:
 
 
 def classify(instance: dg.DagsterInstance, run: dg.DagsterRun) -> tuple[str, str]:
-    """Tell a broken promise from a broken machine: the first failed blocking check decides, else the first error."""
+    """Distinguish a broken promise from a broken machine: the first failed blocking check decides, else the first error."""
     if run.status is dg.DagsterRunStatus.SUCCESS:
         return "passed", ""
     if run.status not in (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED):

@@ -1,8 +1,8 @@
 """A sweep as two assets, `sweeps/<name>/trial` and `sweeps/<name>/result`, with one partition for each trial.
 
-Trials of a swarm have a third, the mixture of each. One operation makes all, and takes many trials to a Dagster run. Each
-trial is reported as it ends, so an interrupted run shows what it finished, and the next one goes on with the rest. A trial that
-diverged is a result.
+Trials of a swarm have a third, the mixture of each. One operation makes all of them, many trials in one Dagster run. Each
+trial is reported when it ends, so an interrupted run shows what it finished, and the next one continues with the rest. A trial
+that diverged is a result.
 """
 
 from collections.abc import Collection, Iterator, Sequence

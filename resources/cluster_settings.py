@@ -125,7 +125,7 @@ class ClusterSettings:
     """Seconds that a job may wait for quota or for a node; 0: without end. It holds nothing meanwhile."""
 
     patience_seconds: float = 900.0
-    """Seconds that the API server may be unreachable before a step gives up; its job continues meanwhile."""
+    """Seconds that the API server may be unreachable before a step fails; its job continues meanwhile."""
 
     def __post_init__(self) -> None:
         if not self.image:

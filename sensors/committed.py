@@ -22,7 +22,7 @@ from marin_assets.factory import AssetTemplate, Skipped
 from resources.lab import Lab
 
 GRACE_SECONDS = 300.0
-"""Seconds. A step reports what it made after its checks; only an artifact that nobody has reported for so long is an
+"""Seconds. A step reports what it made after its checks; only an artifact that nobody has reported after this time is an
 orphan.
 """
 NEWEST = 20

@@ -84,7 +84,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.unread = None
 
     def _expect(self, seconds: float | None) -> None:
-        """Drop the client unless the next part of its request comes within so many seconds; None waits without limit."""
+        """Drop the client unless the next part of its request comes within `seconds`; None waits without limit."""
         if self.late is not None:
             self.late.cancel()
         self.late = None if seconds is None else self.loop.call_later(seconds, self._drop, "does not end its request")

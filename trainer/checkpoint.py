@@ -71,7 +71,7 @@ class TrainState:
 
 @dataclass(frozen=True)
 class Tables:
-    """What a checkpoint tells of its steps: a row a step, and with experts a row a step and layer (`trainer.router_table`)."""
+    """What a checkpoint reports about its steps: a row a step; with experts also a row a step and layer (`trainer.router_table`)."""
 
     metrics: pl.DataFrame
     router: pl.DataFrame | None = None

@@ -58,7 +58,7 @@ class Balance(NamedTuple):
 
 
 def balance_of(table: pl.DataFrame, per_token: int, window_tokens: int = WINDOW_TOKENS) -> list[Balance]:
-    """Every layer over the last steps that together hold at least so many tokens; over all steps if they hold fewer."""
+    """Every layer over the last steps that together have at least `window_tokens` tokens; over all steps if they have fewer."""
     table_rows = []
     for (layer,), rows in table.sort("step").group_by("layer", maintain_order=True):
         loads = np.array(rows["loads"].to_list())

@@ -31,7 +31,7 @@ class TaggedText:
     tags: tuple[str, ...]
     tokens: np.ndarray
     num_bytes: int
-    """UTF-8 bytes that the tokens after the first stand for."""
+    """UTF-8 bytes of the tokens after the first."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ DIVERGED_FILE = "diverged.json"
 
 
 def run_trial(job: Job, running: Running, stop: Stop, watchdog: Callable[[float], None], show: Show) -> Artifact:
-    """Train; if the loss stops being finite or the guard gives up, commit that as the trial's artifact.
+    """Train; if the loss stops being finite or the guard stops the run, commit that as the trial's artifact.
 
     Divergence is a function of the spec and the data, so it is a result and not a failure. Whatever else training raises is
     raised.

@@ -80,7 +80,7 @@ class ItemIndex:
     word.
 
     `prefixes` is a bit table of the beginnings of all grams (their first `seed_words` words, numbers masked). One
-    lookup tells where no gram can begin, which is nearly everywhere in a document.
+    lookup shows where no gram can begin, which is nearly everywhere in a document.
     """
 
     exact: ChannelGrams

@@ -72,7 +72,7 @@ class Plants:
 
     canaries: tuple[Canary, ...]
     clean_texts: tuple[str, ...]
-    """Openings of clean documents: `num_clean_texts` of them if the source has so many."""
+    """Openings of clean documents: at most `num_clean_texts`."""
     num_fillers: int
 
     @property

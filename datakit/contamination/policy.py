@@ -150,7 +150,7 @@ class WindowRules:
         return np.interp(total_weight, ends, [self.short_flag_coverage, self.flag_coverage])
 
     def needed_alignment(self, num_words: NDArray) -> Floats:
-        """Return the alignment score that flags channels of so many words.
+        """Return the alignment score that flags channels of `num_words` words.
 
         >>> WindowRules().needed_alignment(np.array([8, 16, 32])).round(3).tolist()
         [0.75, 0.675, 0.6]
@@ -159,7 +159,7 @@ class WindowRules:
         return np.interp(num_words, ends, [self.short_aligned_share, self.aligned_share])
 
     def partial_of(self, words: NDArray, needed: NDArray) -> Floats:
-        """Return how many words of channels of so many are a partial match, at most the `needed` of a standing one.
+        """Return how many words of a channel are a partial match, at most the `needed` words of a full match.
 
         >>> WindowRules().partial_of(np.array([8, 12, 24, 200]), np.array([7, 5, 12, 100])).round(3).tolist()
         [6.0, 5.0, 9.6, 80.0]
@@ -211,7 +211,7 @@ def best_window(
 
     `places` [hits], ascending: words of the document where a gram starts that the channel has at `positions` [hits].
     `gram_weights` [grams of the channel]. If no window reaches the coverage `needed`, return the one with the longest
-    run if that is long enough to stand, else the one of most coverage if that is `partial`, else the longest fragment.
+    run if that is long enough to count, else the one of most coverage if that is `partial`, else the longest fragment.
     """
     n, total = config.gram_words, float(word_weights(gram_weights, config.gram_words).sum())
     gap = config.gap_words + config.gap_share * (len(gram_weights) + n - 1)

@@ -39,7 +39,7 @@ def scan_counting(texts: Sequence[str], index: ItemIndex, config: WindowRules) -
 
 
 def standing_pairs(texts: Sequence[str], index: ItemIndex, config: WindowRules) -> list[tuple[int, int]]:
-    """Return (document, channel) of every match of `scan` that stands. Its place is not computed, which saves half of
+    """Return (document, channel) of every match of `scan` that counts as a leak. Its place is not computed, which saves half of
     the time.
     """
     _, windows = _all_windows(hash_buffer(*canonical_batch(texts)), index, config)

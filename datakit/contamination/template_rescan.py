@@ -42,7 +42,7 @@ def write_for_judging(scratch: Path, piece: Piece, counts: pl.DataFrame, matched
 
 @dataclass(frozen=True)
 class Judged:
-    """What stands when the templates of a source are known.
+    """Which matches remain when the templates of a source are known.
 
     `tallies`: every piece, with those judged again that matched a channel with a template, and what `write_piece`
     reported of it. `templates`: the file of their grams, None without any. `cleared` (CLEARED_SCHEMA): items that
@@ -101,8 +101,8 @@ def _standing(matches: Path) -> pl.DataFrame:
 def _judge_piece(
     folder: Path, piece: Piece, index_folder: Path, config: Policy, names: Path, templates: Path
 ) -> Mapping[str, object]:
-    """One shard: matches of channels with templates stand if the document holds the whole channel word for word, or
-    matches without the templates. Matches of other channels stand.
+    """One shard: matches of channels with templates remain if the document holds the whole channel word for word, or
+    matches without the templates. Matches of other channels remain.
     """
     scratch, on = names.parent, [*ITEM_KEY, "channel"]
     index, of_channel = load_index(index_folder, config), pl.read_parquet(names)

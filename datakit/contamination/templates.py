@@ -1,4 +1,4 @@
-"""Templates of a corpus: phrases of items that so many documents of a source hold that they are no evidence of a leak.
+"""Templates of a corpus: phrases of items that are in too many documents of a source to be evidence of a leak.
 
 How many items share a gram is known when the index is made (`common_items`). How many documents share it is known when
 all have been read: every shard counts its own documents, the counts are added, and channels with grams in more than

@@ -68,7 +68,7 @@ class Scope:
         )
 
     def times(self, factor: float) -> "Scope":
-        """Return the counts of so many times the text, if its documents and copies are of the same kind."""
+        """Return the counts for `factor` times the text, if its documents and copies are of the same kind."""
         counts = {name: round(count * factor) for name, count in vars(self).items()}
         return Scope(**(counts | {"bands": self.bands, "parts": max(1, counts["parts"])}))
 

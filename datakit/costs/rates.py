@@ -35,7 +35,7 @@ class Rate:
     """Standard deviation of the relative errors."""
 
     def at(self, size: float) -> Estimate:
-        """Return the cost of an input of so many bytes, with the interval of its mean."""
+        """Return the cost of an input of `size` bytes, with the interval of its mean."""
         terms = _terms(np.array([size]))[0]
         low, high = np.quantile(self.resampled @ terms, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
         return Estimate(float(self.coefficients @ terms), float(low), float(high))

@@ -108,7 +108,7 @@ def paragraphs(text: str, min_words: int) -> Iterator[tuple[int, int]]:
 
 
 def has_words(block: str, min_words: int) -> bool:
-    """Whether a block has so many words between white space, or so many characters that are a word each."""
+    """Whether a block has `min_words` words between white space, or as many characters that are a word each."""
     if len(block) >= 2 * min_words - 1 and len(block.split(None, min_words)) >= min_words:
         return True
     if block.isascii():

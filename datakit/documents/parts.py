@@ -228,7 +228,7 @@ def as_frame(table: pa.Table) -> pl.DataFrame:
 
 
 def slices(documents: pl.DataFrame, chars: int) -> Iterator[pl.DataFrame]:
-    """Yield runs of documents of about so many characters of `text`; a longer document is alone or ends its run."""
+    """Yield runs of documents of about `chars` characters of `text`; a longer document is alone or ends its run."""
     number = documents["text"].str.len_chars().cast(pl.Int64).cum_sum().shift(1, fill_value=0) // chars
     bounds = [0, *((number.diff().fill_null(0) != 0).arg_true()), documents.height]
     yield from (documents[start:end] for start, end in pairwise(bounds))

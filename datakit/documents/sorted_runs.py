@@ -91,7 +91,7 @@ class RunWriter:
     _held_bytes: int = 0
 
     def add(self, row: Row, size: int) -> None:
-        """Add a document of so many bytes of text; write a run if there are enough."""
+        """Add a document of `size` bytes of text; write a run if there are enough."""
         self._rows.append(row)
         self._held_bytes += size
         self.documents += 1

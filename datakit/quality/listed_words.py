@@ -115,7 +115,7 @@ def _held(
 ) -> np.ndarray:
     """Return float64 [lists, texts]: how many phrases of each list a text holds.
 
-    A phrase occurs where its first word stands as a whole word (or its sign beyond ASCII), the rest follows, and then
+    A phrase occurs where its first word is a whole word (or its sign beyond ASCII), the rest follows, and then
     no further character of a word.
     """
     counts = np.zeros((lists[-1] + 1, bounds.size - 1))

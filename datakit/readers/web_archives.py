@@ -37,7 +37,7 @@ ENVELOPE = b"WARC/1.0\r\nWARC-Type: response\r\nContent-Type: application/http; 
 
 
 class _Counted:
-    """A stream that knows its position: FastWARC 2.0 asks for it, and a decompressing Arrow stream cannot tell."""
+    """A stream that knows its position: FastWARC 2.0 asks for it, and a decompressing Arrow stream does not know it."""
 
     def __init__(self, stream: pa.NativeFile | gzip.GzipFile) -> None:
         self.stream, self.at = stream, 0

@@ -80,7 +80,7 @@ def download(
 
 
 def requests_certificates() -> str | None:
-    """Return the certificates that the environment tells requests to trust."""
+    """Return the certificates that the environment lets requests trust."""
     return os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or None
 
 

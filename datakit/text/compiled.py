@@ -22,7 +22,7 @@ class Compiled[**P, R]:
     """A function that is compiled at its first call. Other threads run meanwhile.
 
     Arguments are passed as read-only contiguous arrays, so each function has exactly one program. Processes that
-    compile it at the same time then write the same file: numba tells files of several programs apart by number only.
+    compile it at the same time then write the same file: numba distinguishes files of several programs by number only.
     """
 
     def __init__(self, python: Callable[P, R]) -> None:

@@ -1,7 +1,7 @@
 """Preference pairs that hold benchmark items: part of an audit of runs that learned from pairs.
 
 A pair is one document: its prompt, its chosen side and its rejected side, one after another (`datakit.readers.pairs`). A step
-that reads a pair reads all three, so an item on a rejected side counts too. The span of a match says where it stands.
+that reads a pair reads all three, so an item on a rejected side counts too. The span of a match gives its place.
 """
 
 import json
@@ -30,7 +30,7 @@ READS_SCHEMA = {
     "id": pl.String,
     "tier": pl.String,
 }
-"""A row for every step that read a pair with an item. `sides`: where the item stands, among prompt, chosen and rejected, or
+"""A row for every step that read a pair with an item. `sides`: where the item is, among prompt, chosen and rejected, or
 unknown if the text is not that of the pair's messages. `id` is the document, `pair` its name in the source."""
 LISTED = 20
 """Rows that the report lists; the table has all."""

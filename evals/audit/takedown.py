@@ -204,7 +204,7 @@ def _by_source(artifacts: dict[Role, list[Artifact]], selection: Selection, unkn
 
 
 def _matches(raw: Artifact, selection: Selection) -> bool | None:
-    """Whether a raw artifact is of the selected source or licence; None where its licence does not tell."""
+    """Whether a raw artifact is of the selected source or licence; None where its licence does not show it."""
     facts = raw.manifest.extra["source"]
     if selection.licence is None:
         return facts["name"] == selection.source

@@ -1,6 +1,6 @@
 """What the teachers of synthetic data had read: part of an audit whose sources hold completions of other models.
 
-An item that stands in an accepted rollout is found like in any document; here the rollout gets its name. An item that only the
+An item in an accepted rollout is found as in any document; here the rollout gets its name. An item that only the
 teacher trained on leaves no text behind, but the teacher may have passed it on, so it is listed as `teacher exposed`. What a
 teacher had read is known from audits of its checkpoint. A teacher that is known by its URL alone, has no audit, or began from a
 published model is `unknown`, never clean.
@@ -97,7 +97,7 @@ def teacher_evidence(
     """Join items with what the teachers had read, and exposures with rollouts.
 
     `audits`: those of the teachers' checkpoints. `items`, `matches` and `exposed` are tables of the student's audit.
-    Raises: ValueError for an audit of a checkpoint that taught nobody here.
+    Raises: ValueError for an audit of a checkpoint that is no teacher of these corpora.
     """
     known = {each.input("checkpoint").data_version: each for each in audits}
     wanted = {checkpoint.data_version for each in taught for checkpoint in each.checkpoints}

@@ -17,7 +17,7 @@ from trainer.api import Weights
 
 RENDERING = "3"
 """2: styles and examples; `plain-0shot/1` became `cloze-0shot/2`, with the same text for the five tasks of that time.
-3: MMLU's description stands once before all examples, as in lm-eval, and not before each example."""
+3: MMLU's description is written once before all examples, as in lm-eval, and not before each example."""
 UNCONDITIONAL = "Answer:"
 """The prompt of the unconditional probability that `accuracy_uncond` divides by (as in OLMES; lm-eval uses an empty
 prompt)."""

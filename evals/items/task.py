@@ -78,13 +78,13 @@ class Metric:
 
 
 def no_description(item: Item, style: Style) -> str:
-    """The default description: nothing stands before the examples."""
+    """The default description: nothing before the examples."""
     del item, style
     return ""
 
 
 def no_program_start(item: Item) -> str:
-    """The default: a generated program stands alone."""
+    """The default: a generated program is complete by itself."""
     del item
     return ""
 

@@ -131,7 +131,7 @@ def _inputs(policy: Artifact, name: str) -> tuple[Artifact, ...]:
 
 
 def _version(run: RemoteRun, card: dict[str, Any]) -> str:
-    """Return what records call the model: the data version of the checkpoint if the server tells it, else the URL."""
+    """Return what records call the model: the data version of the checkpoint if the server reports it, else the URL."""
     return str(card.get("data_version") or f"{run.url} {run.model}")
 
 

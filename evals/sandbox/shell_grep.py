@@ -90,7 +90,7 @@ def _hits(label: str, path: str, lines: list[str], hits: list[int], flags: dict[
 
 
 def _with_context(label: str, lines: list[str], hits: list[int], flags: dict[str, str]) -> Iterator[str]:
-    """Yield the matching lines with those before and after them; `--` stands between groups that do not touch."""
+    """Yield the matching lines with those before and after them; `--` separates groups that do not touch."""
     before, after = (line_count(flags.get(name, flags.get("C", "0"))) for name in "BA")
     last = -1
     for number in hits:

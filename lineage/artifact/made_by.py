@@ -12,7 +12,7 @@ from lineage.artifact.packages import commit_of
 from lineage.project import CODE, COMMIT_FILE, PREFIX
 
 UNKNOWN = "unknown"
-"""The value of each field in a manifest that was written before 2026-11-24, and where the system does not tell."""
+"""The value of each field in a manifest that was written before 2026-11-24, or where the system does not give it."""
 GIT_SECONDS = 10
 
 

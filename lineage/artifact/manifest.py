@@ -28,7 +28,7 @@ _EARLIER_ADDRESS = re.compile(r"[A-Za-z0-9].*/[^/]+/[0-9a-f]{32}")
 
 @dataclass(frozen=True)
 class FileEntry:
-    """One data file: path relative to the data folder, size, rows where the format tells (Parquet), xxh3_128."""
+    """One data file: path relative to the data folder, size, rows where the format has them (Parquet), xxh3_128."""
 
     path: str
     bytes: int

@@ -1,9 +1,9 @@
 """Verify an artifact's bytes when a job opens it, once for each state of its files.
 
 Sizes say nothing about an edit that keeps the size. Reading every byte at each start would cost minutes for a large cache, so
-the digests that were found are remembered with what the file system says of the file: inode, size, and the times of its bytes
-and of its inode (an ordinary user cannot set the last). Whoever edits a local root can write its scratch folder too, so what is
-remembered there has a code by a secret of this machine, which is in the key folder. A bucket lists a checksum of each object,
+the computed digests are remembered with what the file system says of the file: inode, size, and the times of its bytes and of
+its inode (an ordinary user cannot set the last). Anybody who can edit a local root can write its scratch folder too. So each
+remembered entry has a code by a secret of this machine, which is in the key folder. A bucket lists a checksum of each object,
 and the manifest has the one of the commit, so one listing compares a whole artifact.
 """
 
@@ -54,7 +54,7 @@ def verify_once(artifact: Artifact, only: Collection[str] | None = None) -> None
 
 
 def changed_on_bucket(entry: FileEntry, listed: Listed | None) -> bool:
-    """Whether a listing shows other bytes than the commit did. Without both checksums only absence and size can tell."""
+    """Whether a listing shows other bytes than the commit did. Without both checksums only absence and size can show it."""
     if listed is None or listed.size != entry.bytes:
         return True
     return bool(entry.crc32c and listed.crc32c and entry.crc32c != listed.crc32c)

@@ -5,7 +5,7 @@ indexed job; each does its share and publishes it in the shared place, from whic
 as in one process, an asset does not know about it, and the same step commits.
 
 A shard that fails in a runner is recorded there and quarantined here by name, as if it had failed in the step. The launcher
-handles a runner that dies; shards that are unfinished when it gives up are quarantined too.
+handles a runner that dies; shards that are unfinished when it stops trying are quarantined too.
 """
 
 import logging

@@ -55,13 +55,13 @@ def announce(storage: Storage, manifest: Manifest, text: str, *, replaces: bool 
 
 
 def announce_deletion(storage: Storage, address: str, what: str) -> None:
-    """Write that the manifest at an address is about to be deleted. `what` tells this deletion from others at the address."""
+    """Write that the manifest at an address is about to be deleted. `what` is different for each deletion there."""
     name = hashlib.sha256(f"deleted {address} {what}".encode()).hexdigest()
     storage.create(f"{FOLDER}/{name}.json", _text(address, [CHANGED]))
 
 
 def announce_return(storage: Storage, manifest: Manifest, what: str) -> None:
-    """Write that a manifest which was deleted is about to be put back, as it was. `what` tells this return from others."""
+    """Write that a manifest which was deleted is about to be put back, as it was. `what` is different for each return."""
     name = hashlib.sha256(f"returned {manifest.spec.address} {what}".encode()).hexdigest()
     storage.create(f"{FOLDER}/{name}.json", _text(manifest.spec.address, keys_of(manifest)))
 

@@ -61,9 +61,9 @@ class News:
         return addresses
 
     def after(self, cursor: Cursor, before: Mapping[str, object], now: Mapping[str, object]) -> Cursor:
-        """Return the cursor after the asked addresses were read. `before` and `now` tell manifests of an address apart.
+        """Return the cursor after these addresses were read. `before` and `now` have a value for each manifest of an address.
 
-        An address waits on if its entry says more than what is there: no manifest yet, or still the one that goes.
+        An address still waits if its entry announces a change that has not happened: no manifest yet, or still the deleted one.
         """
         coming = {a for a in self.commits if a not in now} | {a for a in cursor.waiting if a not in now and a not in before}
         going = {a for a in self.changes | cursor.waiting if a in now and a in before and before[a] == now[a]}

@@ -152,7 +152,7 @@ def _judgements(
     counts: Counter[str],
 ) -> Iterator[Disagreement | Unknown]:
     """Yield what an event says otherwise than the manifest, and what it cannot say."""
-    if event.version and event.version != manifest.spec.version:  # of before an upgrade
+    if event.version and event.version != manifest.spec.version:  # from before an upgrade
         yield from _other_bytes(event, manifest, remake(manifest.spec.key, manifest.spec.partition))
         return
     again = remake(event.key, event.partition)

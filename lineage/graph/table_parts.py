@@ -32,7 +32,7 @@ type Schemas = Mapping[str, Mapping[str, type[pl.DataType]]]
 
 @dataclass(frozen=True)
 class Part:
-    """One file of changes: rows of `artifacts`, `edges` and `seen`, and `replaced`, the addresses that they stand for."""
+    """One file of changes: rows of `artifacts`, `edges` and `seen`, and `replaced`, the addresses whose rows they are."""
 
     number: int
     frames: Frames
@@ -75,7 +75,7 @@ def applied(tables: Frames, part: Part) -> dict[str, pl.DataFrame]:
 def add_part(
     storage: Storage, folder: str, parts: Collection[Part], news: Frames, replaced: Collection[str], rows: int
 ) -> bool:
-    """Save news beside tables of so many rows, and take small parts into its file.
+    """Save news beside tables of `rows` rows, and merge small parts into its file.
 
     False, and nothing is written, if the parts would be half as large as the tables: then write them whole.
     """

@@ -39,7 +39,7 @@ class ShardLimits:
     attempts: int = 2
     """Tries of a shard whose failure may pass (a connection, a killed worker); others are tried once."""
     max_failures: int = 10
-    """After so many failed shards the stage starts no more: that is no poisoned shard, that is the stage or its input."""
+    """After this number of failed shards the stage starts no more: the cause is the stage or its input, not single shards."""
     memory_bytes: int | None = None
     """Data that one worker process may hold. With a limit, even a single shard runs in a worker. None: no limit."""
     memory_bytes_of: Mapping[str, int] = field(default_factory=dict)

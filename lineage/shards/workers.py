@@ -1,7 +1,7 @@
 """One worker process. It runs one call at a time; if it dies, only that call fails (`lineage.shards.worker_pool` has several).
 
 `concurrent.futures.ProcessPoolExecutor` gives up all its work when one worker dies, and does not say why. Here the parent
-talks to each worker over its own pipe, samples its memory, and can tell a death by memory from another. A worker does not
+talks to each worker over its own pipe, samples its memory, and can distinguish a death by memory from others. A worker does not
 outlive its parent: its pipe closes when the parent ends, even by `kill -9`.
 
 A worker is a plain child process that imports only what its calls name. `multiprocessing` would also import the parent's main

@@ -129,7 +129,7 @@ class Storage:
         return {path[skip:]: facts for path, facts in self.files.listing(address, None).items()}
 
     def stamps(self, name: str) -> dict[str, str]:
-        """Address of every file called `name` -> a stamp that changes when its bytes do, as the file system tells.
+        """Address of every file called `name` -> a stamp that changes when its bytes do, as far as the file system shows it.
 
         One listing, no file is opened. Working folders are not looked at, nor is what lies below a folder that holds the file.
         """

@@ -119,7 +119,7 @@ def range_count(total_bytes: int) -> int:
 
 
 def task_count(items: int, total_bytes: int) -> int:
-    """Return how many tasks read so many items, which give so many bytes together (`grouped`)."""
+    """Return how many tasks read `items` items that give `total_bytes` bytes together (`grouped`)."""
     return min(items, range_count(total_bytes))
 
 
@@ -134,7 +134,7 @@ def joined(*tables: pa.Table) -> pa.Table:
 
 
 def grouped[T](items: Sequence[T], total_bytes: int) -> list[Sequence[T]]:
-    """Cut items, which give so many bytes together, into runs of neighbours: one task for each `RANGE_BYTES`.
+    """Cut items that give `total_bytes` bytes together into runs of neighbours: one task for each `RANGE_BYTES`.
 
     A task costs milliseconds, so small inputs share one.
 

@@ -1,7 +1,7 @@
 """The ancestors of some inputs: what the launch gate looks at.
 
 Identity goes by data version: a stage that is made again with equal bytes leaves everything below it as it is. So artifacts of
-one key, partition and data version are one *class*: a verdict holds for every member, and any member can stand in for one that
+one key, partition and data version are one *class*: a verdict applies to every member, and any member can replace one that
 is gone. What lies above a member is its own: equal bytes may have been made from other inputs (an empty table of duplicates is
 equal for a clean and a leaked source), so the walk follows the inputs of the members that are used and of no other.
 """
@@ -60,7 +60,7 @@ class Ancestor:
 
     @property
     def inputs(self) -> tuple[InputRef, ...]:
-        """The inputs of the chosen member: the walk goes on with these, not with those of an equal sibling."""
+        """The inputs of the chosen member: the walk follows these, not those of an equal sibling."""
         return self.chosen.spec.inputs if isinstance(self.chosen, Manifest) else ()
 
 

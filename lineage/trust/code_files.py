@@ -16,7 +16,7 @@ from lineage.names import PART_BYTES
 PATH_CHARS = 4096
 """Longest path that Linux accepts."""
 _PLACE = re.compile(r"\0+")
-"""Stands for the computed part of a text."""
+"""Replaces the computed part of a text."""
 IMPORTERS = frozenset({"import_module", "__import__", "run_module"})
 _BY_NAME = IMPORTERS | {"run_path", "find_spec", "spec_from_file_location", "modules"}
 """Functions that find a module by its name as text. A file that uses one may give it any text of the file."""

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 _NAMESPACES = frozenset({"globals", "locals", "vars", "exec", "eval", "setattr", "__dict__", "__setattr__"})
-"""What can bind a name that stands nowhere in the syntax."""
+"""What can bind a name that does not occur in the syntax."""
 
 
 def plain_constants(tree: ast.Module, nodes: Iterable[ast.AST]) -> dict[str, str]:
@@ -31,7 +31,7 @@ def plain_constants(tree: ast.Module, nodes: Iterable[ast.AST]) -> dict[str, str
 
 
 def _bound(node: ast.AST) -> list[str]:
-    """Names that a node binds, wherever it stands."""
+    """Names that a node binds, at any depth."""
     if isinstance(node, ast.Name):
         return [node.id] if isinstance(node.ctx, ast.Store | ast.Del) else []
     if isinstance(node, ast.alias):

@@ -125,7 +125,7 @@ def stage_code(module_name: str) -> Code:
 def code_fingerprint(module_name: str) -> str:
     """Digest over `code_closure`: syntax trees of Python and bytes of other files; 32 hex characters.
 
-    Where a module lies does not count: an imported module stands in its importer by content, and digests are sorted by value.
+    Where a module lies does not count: an imported module counts in its importer by content, and digests are sorted by value.
     A module without code (the `__init__` of a subpackage, say) adds nothing.
     """
     files = code_closure(module_name).files
@@ -139,7 +139,7 @@ def code_fingerprint(module_name: str) -> str:
 
 
 def _content(name: str, path: Path, contents: dict[str, str]) -> str:
-    """Digest of a module's syntax, in which each import of the project stands as the content that it brings.
+    """Digest of a module's syntax, in which each import of the project is replaced by the content that it brings.
 
     `contents` keeps digests by module name. A module that imports itself in a circle counts there without its imports; the
     project has no circle (tests/test_imports.py).
@@ -239,7 +239,7 @@ class _Facts:
     literals: Mapping[str, str]
     """Names that get one plain value (numbers, text, tuples of them) at the top level, and the value's syntax."""
     syntax: str
-    """The syntax tree as text, without docstrings, imports that stand together in one order, those of the project marked."""
+    """The syntax tree as text, without docstrings, adjacent imports in one order, those of the project marked."""
 
 
 @lru_cache(maxsize=1024)

@@ -11,7 +11,7 @@ _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 def syntax_text(tree: ast.Module, nodes: Iterable[ast.AST], is_ours: Callable[[object], bool]) -> str:
     """Return the syntax tree as text, and strip the tree in place of what decides nothing: docstrings, log lines, types of
-    arguments and local names. Imports that stand together come in one order; those of the project are marked.
+    arguments and local names. Adjacent imports come in one order; those of the project are marked.
     """
     for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

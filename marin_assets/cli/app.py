@@ -1,7 +1,7 @@
 """The console script `marin`: reads the command's name, imports its module (`table.py` says which), and reports errors.
 
 No command's module is imported for help, completion of names, or another command: Dagster and JAX cost seconds. Worker
-processes import this file again as their main module, so it imports little of ours.
+processes import this file again as their main module, so it imports little.
 """
 
 import difflib

@@ -168,7 +168,7 @@ def run_campaign(definitions: dg.Definitions, job: str, campaign: str, day: str,
 
 
 def stages_of(definitions: dg.Definitions, job: str) -> dict[dg.AssetKey, str]:
-    """Return the assets of a job with their stages; the key stands for the stage of what is no artifact."""
+    """Return the assets of a job with their stages; an asset that is no artifact has its key as its stage."""
     keys = definitions.resolve_job_def(job).asset_layer.selected_asset_keys
     specs = [spec for spec in definitions.resolve_all_asset_specs() if spec.key in keys]
     return {spec.key: str(spec.metadata.get(STAGE_METADATA, spec.key.to_user_string())) for spec in specs}

@@ -99,7 +99,7 @@ class WorkQueue:
     def put(self, wanted: Wanted, now: float) -> Answer | None:
         """Record a request if it is new; return its answer if it has one.
 
-        A request whose recorded answer is a failure of ours (5xx) waits again. A request that the client did not name also
+        A request whose recorded answer is our failure (5xx) waits again. A request that the client did not name also
         waits again if its answer is of another version of its model. A named request is answered once.
         Raises: FullError, OtherRequestError.
         """

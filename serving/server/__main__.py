@@ -26,7 +26,7 @@ from serving.server.weights import Reloading
 
 log = logging.getLogger("serving.server")
 FOLLOWED = "followed"
-"""What a server that follows a folder tells a broker as its version. So servers of different weights may share one name while
+"""What a server that follows a folder gives a broker as its version. So servers of different weights may share one name while
 a trainer changes these; each answer names its own."""
 
 

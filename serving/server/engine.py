@@ -111,7 +111,7 @@ class Engine:
         return 8 * config.num_layers * self.settings.rows * lane * config.num_kv_heads * config.head_size
 
     def lane_for(self, num_tokens: int) -> int:
-        """Length of the lane for a request of so many tokens: blocks times a power of two, or the longest lane."""
+        """Length of the lane for a request of `num_tokens` tokens: blocks times a power of two, or the longest lane."""
         block = self.settings.block_tokens
         longest = -(-self.config.max_seq_len // block) * block
         length = block

@@ -15,7 +15,7 @@ UNREAD = "optimizer"
 
 
 def open_model(folder: Path, tokenizer: Path | None, name: str | None) -> LoadedModel:
-    """Open a checkpoint of ours by its manifest, or a folder in Hugging Face's format. Raises: ValueError, GateError."""
+    """Open one of our checkpoints by its manifest, or a folder in Hugging Face's format. Raises: ValueError, GateError."""
     if not (folder / MANIFEST_NAME).is_file() and is_hf_folder(folder):
         if tokenizer is not None:
             raise ValueError(f"{folder} is a folder in Hugging Face's format, which has a tokenizer; leave --tokenizer out")

@@ -1,7 +1,7 @@
 """What a family says of its Hugging Face format, and the parts that Llama-like families share. Imports no JAX.
 
 Our weights are `[layers, in axes..., out axes...]` with every layer in one array; theirs are `[out, in]`, one tensor a layer.
-Rotary embeddings have the same half-split layout on both sides, and head `i` of theirs is (i // group, i % group) of ours.
+Rotary embeddings have the same half-split layout on both sides, and their head `i` is our head (i // group, i % group).
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,7 +28,7 @@ LLAMA3_FIELDS = ("factor", "low_freq_factor", "high_freq_factor", "original_max_
 
 @dataclass(frozen=True)
 class HfStack:
-    """The place of the tensors of some layers in one stack of ours."""
+    """The place of the tensors of some layers in one of our stacks."""
 
     name: str
     """Our field of the stack: `blocks`."""
@@ -39,11 +39,11 @@ class HfStack:
     """Their name within a layer (`mlp.up_proj.weight`) to ours within the stack (`mlp.w_up`). A name with `{expert}` stands for
     a tensor an expert, which are one array of ours."""
     shapes: Mapping[str, tuple[int, ...]]
-    """Shape of one layer of ours, by our name."""
+    """Shape of one of our layers, by our name."""
     inputs: Mapping[str, int]
     """Inputs of our matrices, by our name: the product of the leading axes that they read from."""
     zeros: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Arrays of ours that they lack and that must be zero."""
+    """Our arrays that they lack and that must be zero."""
     padded: Mapping[str, int] = field(default_factory=dict)
     """How much wider than ours their tensor is, by our name; the rest is zeros."""
     experts: int = 0
@@ -105,7 +105,7 @@ def decoder_names(config: DecoderConfig, norms: Mapping[str, str], norm_shapes: 
 
 
 def weights(names: Mapping[str, str]) -> dict[str, str]:
-    """Modules of theirs as their weights."""
+    """Their modules as their weights."""
     return {f"{theirs}.weight": ours for theirs, ours in names.items()}
 
 
@@ -116,7 +116,7 @@ def outer_names(config: DecoderConfig) -> dict[str, str]:
 
 
 def attention_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
-    """Shapes of a layer's four projections of ours."""
+    """Shapes of the four projections of one of our layers."""
     d, h, kv = config.hidden_dim, config.head_size, config.num_kv_heads
     group = config.num_heads // kv
     return {

@@ -24,7 +24,7 @@ from trainer.spec.mesh import BATCH_AXES, is_spread
 
 
 def capacity_of(rows: int, per_token: int, count: int, factor: float | None) -> int | None:
-    """Assignments that an expert takes of so many rows; None: all."""
+    """Assignments that an expert takes of `rows` rows; None: all."""
     return None if factor is None else min(rows, math.ceil(factor * rows * per_token / count))
 
 

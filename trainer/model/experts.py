@@ -1,4 +1,4 @@
-"""Mixtures of experts: the layer that stands in for an MLP.
+"""Mixtures of experts: the layer that replaces an MLP.
 
 Shapes: B batch, S sequence, N = B S rows, D hidden.
 """

@@ -28,7 +28,7 @@ class LayerKind(NamedTuple):
 
 
 type Layer = Callable[[NamedArray, Any, LayerKind], tuple[NamedArray, PyTree]]
-"""(activations, block, kind) to (activations, what the layer tells)."""
+"""(activations, block, kind) to (activations, what the layer reports)."""
 
 
 def through_layers(

@@ -95,7 +95,7 @@ class Compute:
     precision: Literal["highest"] | None = None
     """Precision of float32 products. None: the platform's default, which is TF32 on GPUs and bfloat16 on TPUs."""
     training: bool = False
-    """Routers tell what they did, and capacities hold. Not a choice: `trainer.objectives` sets it."""
+    """Routers report what they did, and capacities apply. Not a choice: `trainer.objectives` sets it."""
 
     def record(self) -> dict[str, str | int | bool]:
         """Every choice, and the notes in one line, for the run's record."""

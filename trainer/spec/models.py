@@ -1,4 +1,4 @@
-"""Configs of all model families, as a sum type that JSON tells apart by `kind`. Llama, the first family, has none.
+"""Configs of all model families, as a sum type that JSON distinguishes by `kind`. Llama, the first family, has none.
 
 The other tables by family are `trainer.model.build` (parameters and computation) and `trainer.hf.convert` (published form).
 """

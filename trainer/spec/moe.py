@@ -89,7 +89,7 @@ class ExtrasConfig:
     """What Grug adds to a plain decoder. Everything is off by default."""
 
     gated_norm_rank: int = 0
-    """Rank of the gate of `trainer.model.gated_norm`; it stands in layers, after the embedding and before the head. 0: plain
+    """Rank of the gate of `trainer.model.gated_norm`; it is in layers, after the embedding and before the head. 0: plain
     norms."""
     exclude_self: bool = False
     """XSA: a head's output loses its component along the position's own value vector."""

@@ -1,4 +1,4 @@
-"""What a run may minimize: records that JSON tells apart by `kind`. `trainer.objectives` computes them."""
+"""What a run may minimize: records that JSON distinguishes by `kind`. `trainer.objectives` computes them."""
 
 from dataclasses import dataclass
 from typing import Literal

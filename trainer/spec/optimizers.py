@@ -1,4 +1,4 @@
-"""Which rule, with which numbers: a sum type that JSON tells apart by `kind` (AdamW, the first, has none).
+"""Which rule, with which numbers: a sum type that JSON distinguishes by `kind` (AdamW, the first, has none).
 
 The rules themselves, with formulas and sources, are in the modules beside this one.
 """

@@ -42,7 +42,7 @@ def run_digest(run: RunSpec) -> str:
 
 
 def recipe_digest(run: RunSpec) -> str:
-    """Digest of the spec without name and seed: runs of one recipe tell about each other."""
+    """Digest of the spec without name and seed: a run of the same recipe would give the result away."""
     return identity_digest({key: value for key, value in to_jsonable(run).items() if key not in ("name", "seed")})
 
 

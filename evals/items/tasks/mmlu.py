@@ -23,7 +23,7 @@ def _shots_of_subject(item: Item, shots: Sequence[Item], count: int) -> list[Ite
 
 
 def _description(item: Item, style: Style) -> str:
-    """lm-eval's `description`, which stands once before all examples."""
+    """lm-eval's `description`, which is written once before all examples."""
     if style != "lm_eval":
         return ""
     return f"The following are multiple choice questions (with answers) about {_subject(item).replace('_', ' ')}.\n\n"

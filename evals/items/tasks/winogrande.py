@@ -14,7 +14,7 @@ BLANK = "___"
 
 
 def _filled_blank(item: Item) -> RenderedItem:
-    """Partial scoring: the choice stands in the prompt, and what follows the blank is scored (Trinh and Le 2018)."""
+    """Partial scoring: the choice is in the prompt, and what follows the blank is scored (Trinh and Le 2018)."""
     before, _, after = item.question.partition("_")
     ending = continuation(after)
     return RenderedItem(tuple(before + choice for choice in item.choices), (ending,) * len(item.choices), item.answer_index)
