@@ -28,7 +28,7 @@ WAIVER_FILE = "waiver.json"
 
 @dataclass(frozen=True)
 class Waiver:
-    """`artifact` and `target` are shell patterns over names such as `corpus/default[kjv]` (where `[` is an ordinary character)."""
+    """`artifact` and `target` are shell patterns over names such as `corpus/default[kjv]`; `[` is an ordinary character."""
 
     problem: Waivable
     artifact: str
