@@ -71,7 +71,7 @@ class TrainState:
 
 @dataclass(frozen=True)
 class Tables:
-    """What a checkpoint reports about its steps: rows by step; with experts also rows by step and layer (`trainer.router_table`)."""
+    """What a checkpoint reports about its steps: a row a step. With experts also a row a step and layer (`router_table`)."""
 
     metrics: pl.DataFrame
     router: pl.DataFrame | None = None
