@@ -5,10 +5,8 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -23,19 +21,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from properties import examples
 from safetensors.numpy import load_file, save_file
-from served_models import RUN, SETTINGS, TEXT, Client, serving, tokenizer_node, trained, untrained, write_hf_folder
-from spaced import spaced_tokenizer
-from tokenizers import Tokenizer
+from served_models import RUN, TEXT, Client, serving, tokenizer_node, trained, write_hf_folder
 from unigram import START
 
 from lineage.artifact.store import Artifact, Store, open_folder
 from lineage.build.plan import build
-from serving.server.__main__ import Listening
-from serving.server.chat import ChatTemplate, find_chat_template
-from serving.server.engine import Engine
+from serving.server.chat import ChatTemplate
 from serving.server.loaded_model import LoadedModel, open_served, shortened, tokenizer_of
 from serving.server.opening import open_model
-from serving.server.text import token_text
 from serving.server.weights import Reloading
 from trainer.hf.convert import hf_config, to_hf
 from trainer.scoring import load_scorer
@@ -220,85 +213,6 @@ def test_a_request_that_cannot_be_served_is_answered_with_the_reason(client, pat
     assert client.get("/health").json == {"status": "ok"}
 
 
-def test_more_prompts_than_may_wait_are_an_answer_of_their_own(served) -> None:
-    with serving(served, max_waiting=2) as small:
-        answer = small.post("/v1/completions", {"model": small.model, "prompt": ["a"] * 3})
-        assert answer.status == 429
-        assert answer.json["error"]["message"] == "0 sequences wait and 3 were added; at most 2 may wait; try again later"
-
-
-def test_a_request_whose_cache_does_not_fit_is_refused_alone(served) -> None:
-    """A context of 2e8 tokens made the allocation fail inside a step, which ended the server (red team, E-D3)."""
-    config = replace(served.config, max_seq_len=1 << 28)
-    one_block = 8 * config.num_layers * SETTINGS.rows * SETTINGS.block_tokens * config.num_kv_heads * config.head_size
-    settings = replace(SETTINGS, cache_bytes=3 * one_block)
-    with serving(replace(served, config=config), settings) as client:
-        before = client.complete("a b", max_tokens=2)
-        answer = client.post("/v1/completions", {"model": served.name, "prompt": "a b", "max_tokens": 200_000_000})
-        assert answer.status == 400
-        assert "bytes of cache for 4 rows" in answer.json["error"]["message"]
-        assert client.complete("a b", max_tokens=2)["choices"] == before["choices"], "the server answers others"
-        second = client.post(
-            "/v1/completions", {"model": served.name, "prompt": "a b", "max_tokens": 2 * SETTINGS.block_tokens}
-        )
-        assert second.status == 400, "the lane of 64 tokens needs 4 blocks, and one of 3 is held"
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_a_client_that_goes_away_frees_its_rows_and_its_place(served, stream) -> None:
-    """If the server continued for absent clients, all requests would end at last and none would be cancelled."""
-    body = {"model": served.name, "prompt": ["a"] * 200, "max_tokens": 100, "temperature": 1, "stream": stream}
-    data = json.dumps(body).encode()
-    with serving(served) as client:
-
-        def gauges() -> dict[str, float]:
-            lines = [line.split(" ") for line in client.get("/metrics").text.splitlines() if line.startswith("serve_")]
-            return {name: float(value) for name, value in lines}
-
-        with socket.create_connection(("127.0.0.1", client.port)) as leaving:
-            leaving.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(data) + data)
-            while not gauges()["serve_active_sequences"]:
-                pass
-        while (now := gauges())["serve_active_sequences"] or now["serve_waiting_sequences"]:
-            pass
-        assert gauges()["serve_cancelled_sequences_total"] > 0
-        assert client.complete("The c", max_tokens=4)["choices"][0]["text"] == "afé"
-
-
-def test_a_server_that_failed_says_so_to_everyone_and_offers_nothing(served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The device runs out of memory inside a step, after the server has answered a first request."""
-    faults: list[BaseException] = []
-    with serving(served, on_fault=faults.append) as client:
-        assert client.complete("The c", max_tokens=4)["choices"][0]["text"] == "afé"
-
-        def decode(*_: object) -> None:
-            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory (injected)")
-
-        monkeypatch.setattr(Engine, "decode", decode)
-        body = {"model": client.model, "prompt": "a", "max_tokens": 4}
-        failed = client.post("/v1/completions", body)
-        assert (failed.status, failed.json["error"]["code"]) == (500, "scheduler_fault")
-        assert client.post("/v1/completions", body).status == 503, "it was not tried"
-        offered = client.get("/v1/models")
-        assert offered.status == 503 and "RESOURCE_EXHAUSTED" in offered.json["error"]["message"]
-        assert client.get("/health").status == 503
-    assert len(faults) == 1 and "RESOURCE_EXHAUSTED" in str(faults[0])
-
-
-@pytest.mark.parametrize("fields", [{"max_tokens": 3}, {"max_tokens": 0, "echo": True, "logprobs": 1}])
-def test_a_model_that_gives_no_numbers_says_nothing_in_its_own_name(served, fields) -> None:
-    """The likeliest of no numbers is the first token, for ever; and JSON has no word for them."""
-    broken = replace(served, model=jax.tree.map(lambda weight: weight * jnp.nan, served.model))
-    with serving(broken) as client:
-        for _ in range(2):
-            answer = client.post("/v1/completions", {"model": client.model, "prompt": "The café", "temperature": 0, **fields})
-            assert (answer.status, answer.json["error"]["code"]) == (500, "scheduler_fault")
-            assert answer.json["error"]["message"] == "the model's log-probabilities are not numbers"
-        assert client.get("/health").status == 200
-        body = {"model": client.model, "prompt": "The café", "stream": True, **fields}
-        assert client.post("/v1/completions", body).events[-1]["error"]["code"] == "scheduler_fault"
-
-
 def test_an_answer_says_which_bytes_gave_it(client, checkpoint, served, tmp_path) -> None:
     assert served.weights.fingerprint == f"{checkpoint.data_version}+{tokenizer_of(checkpoint).data_version}"
     (card,) = client.get("/v1/models").json["data"]
@@ -423,86 +337,6 @@ def test_a_folder_in_hugging_faces_form_answers_as_its_checkpoint(checkpoint, se
     (tmp_path / "config.json").write_text(json.dumps(hf_config(served.config, (START,), START) | {"eos_token_id": None}))
     with pytest.raises(ValueError, match=r"no eos_token_id in generation_config\.json nor in config\.json"):
         open_model(tmp_path, None, None)
-
-
-def test_what_opens_a_text_of_a_published_model_is_its_own_bos(tmp_path) -> None:
-    """lm-eval puts it before an empty context, and asks here what it is."""
-    folder = write_hf_folder(tmp_path / "model")
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"bos_token_id": 65}))
-    with serving(open_model(folder, None, "m")) as client:
-        assert client.get("/tokenizer_info").json == {"bos_token": "A", "eos_token": "<|endoftext|>"}
-        fields = {"max_tokens": 0, "echo": True, "logprobs": 1}
-        assert (
-            client.complete("bc", add_special_tokens=True, **fields)["choices"]
-            == client.complete([*b"Abc"], **fields)["choices"]
-        )
-        assert client.complete("", **fields)["choices"] == client.complete([65], **fields)["choices"]
-        assert client.post("/tokenize", {"prompt": "b", "add_special_tokens": True}).json["tokens"] == [65, 98]
-    (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": {"content": "B"}}))
-    assert open_model(folder, None, "m").start_token == 66, "the tokenizer's word counts before the config's"
-    (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>"}))
-    with pytest.raises(ValueError, match=r"bos_token of tokenizer_config.json is '<s>', which tokenizer.json does not have"):
-        open_model(folder, None, "m")
-    (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": None}))
-    (folder / "config.json").write_text(json.dumps(config | {"bos_token_id": None}))
-    assert open_model(folder, None, "m").start_token == START
-
-
-def test_a_tokenizer_that_was_saved_with_a_length_reads_the_whole_text(tmp_path) -> None:
-    folder = write_hf_folder(tmp_path / "model")
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    tokenizer.enable_truncation(4)
-    tokenizer.enable_padding(length=16)
-    tokenizer.save(str(folder / "tokenizer.json"))
-    served = open_model(folder, None, "m")
-    with serving(served) as client:
-        assert client.complete("eight by", max_tokens=0)["usage"]["prompt_tokens"] == 8
-    assert [len(encoded.ids) for encoded in served.tokenizer.encode_batch_fast(["eight by", "a"])] == [8, 1]
-
-
-def test_of_several_chat_templates_the_default_one_is_taken(tmp_path) -> None:
-    named = [{"name": "tool_use", "template": "no"}, {"name": "default", "template": "yes"}]
-    for templates, expected in ((named, "yes"), ("one", "one"), (named[:1], None), (None, None)):
-        (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": templates}))
-        template = find_chat_template(tmp_path)
-        assert (None if template is None else template.source) == expected
-
-
-def test_a_model_whose_tokens_are_words_with_their_space_speaks_with_spaces() -> None:
-    tokenizer = spaced_tokenizer("the", "cat", "sat", with_bytes=False)
-    with serving(untrained("m", tokenizer)) as client:
-        fields = {"max_tokens": 30, "temperature": 1.0, "seed": 3, "logprobs": 1}
-        ids = tokenizer.encode("the cat").ids
-        alone, echoed = (client.complete("the cat", echo=echo, **fields)["choices"][0] for echo in (False, True))
-        spoken = [ids_of(tokenizer, name) for name in alone["logprobs"]["tokens"]]
-        assert echoed["text"] == tokenizer.decode([*ids, *spoken]) == "the cat" + alone["text"]
-        for choice, first in ((alone, 0), (echoed, 1)):  # a text's own first token has lost its space
-            for name, offset in [*zip(*(choice["logprobs"][key] for key in ("tokens", "text_offset")), strict=True)][first:]:
-                assert name in ("<unk>", "<s>", "</s>") or choice["text"][offset:].startswith(name)
-        *events, _ = client.complete("the cat", stream=True, **fields)
-        assert "".join(event["choices"][0]["text"] for event in events) == alone["text"]
-
-
-def ids_of(tokenizer: Tokenizer, name: str) -> int:
-    if name.startswith("token_id:"):
-        return int(name.removeprefix("token_id:"))
-    numbers = [number for number in range(tokenizer.get_vocab_size()) if token_text(tokenizer, number) == name]
-    return numbers[0]
-
-
-def test_a_key_is_asked_for_where_there_is_one_and_an_open_address_needs_one(served) -> None:
-    with serving(served, api_key="secret") as client:
-        assert client.get("/health").status == 200
-        assert client.get("/v1/models").status == 401
-        body = json.dumps({"model": client.model, "prompt": "a", "max_tokens": 1}).encode()
-        for given, status in [("Bearer secret", 200), ("Bearer secre", 401), ("secret", 401), ("Bearer secret2", 401)]:
-            answer = client.send(urllib.request.Request(client.url("/v1/completions"), body, {"authorization": given}))
-            assert answer.status == status, answer.text
-        assert answer.json["error"]["code"] == "invalid_api_key"
-    with pytest.raises(ValueError, match=r"host is '0\.0\.0\.0' and there is no API key"):
-        Listening(host="0.0.0.0")
-    assert Listening(host="0.0.0.0", api_key="secret").host == "0.0.0.0"
 
 
 def test_the_command_serves_a_folder_until_it_is_told_to_stop(checkpoint) -> None:
