@@ -14,6 +14,7 @@ from lineage.jobs.job import read_job
 
 
 def main(arguments: list[str]) -> None:
+    """Run the job of a job file; its stage decides which evaluation it is."""
     if len(arguments) != 1:
         raise SystemExit("usage: python -m evals job.json (lineage/jobs/job.py says what a job file holds)")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S")

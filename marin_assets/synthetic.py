@@ -12,7 +12,7 @@ from recipes.synthetic import accepted, shard
 
 
 def synthetic_templates(of: SyntheticSet) -> Iterator[AssetTemplate]:
-    """Yield the environment, the rollouts with the shard as partition, and the accepted rows."""
+    """Yield the assets of a synthetic set: environment, rollouts (partitioned by shard), accepted rows."""
     numbers = {shard_partition(number): number for number in range(of.synthesis.shards)}
     described = f"{of.synthesis.samples} completions of each prompt by `{of.synthesis.teacher.model}`, by shard."
     parts = shards(list(numbers))

@@ -39,7 +39,7 @@ class History:
 
 
 def history_of(checkpoint: Artifact) -> History:
-    """The history in a checkpoint's metrics. Raises: ValueError for a checkpoint without one of the columns."""
+    """Return what the guards remember of a checkpoint's steps, from its metrics. Raises: ValueError if a column is missing."""
     metrics = _metrics(checkpoint)
     taken = metrics.filter(~pl.col("skipped"))
     skipped = metrics["skipped"].to_numpy()[::-1]

@@ -32,7 +32,7 @@ def lengths_png(lengths: Lengths, path: Path, title: str = "") -> None:
 
 
 def fates_png(fates: Mapping[str, int], path: Path) -> None:
-    """Horizontal bars: what became of every record, the largest group on top."""
+    """Draw what became of the records as horizontal bars: at most 14 groups, the largest on top."""
     rows = sorted(fates.items(), key=lambda item: item[1])[-14:]
     figure = new_figure(7, 0.7 + 0.27 * len(rows))
     axes = figure.add_subplot()

@@ -80,7 +80,7 @@ class Plants:
         return self.clean_texts[: self.num_fillers] or ("",)
 
     def documents(self, form: str) -> list[str]:
-        """Return documents with one item each in a form; for SCRAMBLED the clean documents with their words shuffled."""
+        """Return documents of a form: one planted item each, or for SCRAMBLED the clean documents with their words shuffled."""
         if form == SCRAMBLED:
             return [_scrambled(text, seed) for seed, text in enumerate(self.clean_texts)]
         leaks = [_shuffled(canary) if form == SHUFFLED else canary.leaked(form) or "" for canary in self.canaries]

@@ -55,7 +55,7 @@ class Judged:
 
 
 def rescan(out: Writer, tallies: Mapping[Piece, Tally], index_folder: Path, config: Policy, names: Path) -> Judged:
-    """Find the templates of a source and judge the matches on their words again."""
+    """Find the templates of a source, and judge each match that uses their words again without these words."""
     scratch, index = out.folder / SCRATCH_FOLDER, load_index(index_folder, config)
     num_documents = sum(int(tally["documents"]) for tally in tallies.values())
     counts = summed([piece.table(scratch, "counts") for piece in tallies], ["is_masked", "gram"]).sort("is_masked", "gram")

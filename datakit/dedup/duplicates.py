@@ -121,7 +121,7 @@ DUPLICATES = Stage(
 
 
 def document_source(normalized: Artifact) -> str:
-    """Return the source whose documents an artifact holds."""
+    """Return the source whose documents an artifact holds. Raises: ValueError if it has none."""
     for part in document_paths(normalized):
         for table in iterate_part(part, ["source"], 0, 1):
             return str(table["source"][0].as_py())

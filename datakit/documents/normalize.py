@@ -114,7 +114,7 @@ of a WARC is counted.
 
 
 def parse_shard(folder: Path, index: int, pieces: Sequence[Piece], config: NormalizeConfig, cut: Cut) -> dict[str, object]:
-    """Parse some raw files into sorted runs and drops. `order` numbers records over the whole source."""
+    """Parse some raw files into sorted runs and drops; return counts. Records are numbered from `index << 40` on."""
     dropped, capped, order = DropSamples(), 0, index << 40
     first, steps = order, prepared(config.steps)
     runs = RunWriter(folder / RUNS, f"parsed-{index:05d}", cut, dropped.add_repeated)

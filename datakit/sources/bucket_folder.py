@@ -34,7 +34,7 @@ def bucket_listing(url: str) -> dict[str, tuple[int, str]]:
 
 
 def fetch_from_bucket(url: str, name: str, checksum: str, target: Path) -> None:
-    """Copy one file to `target`. Raises: ValueError if its bytes differ from those listed."""
+    """Copy one file to `target`. Raises: ValueError if it was deleted or changed after it was listed."""
     try:
         _bucket(url).download({name: target})
     except FileNotFoundError as error:

@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 def newest(stores: Sequence[Store]) -> list[Artifact]:
-    """Return the newest artifact of every name in every store, oldest first: those that a plan may meet."""
+    """Return the newest artifact of every key and partition in every store, the oldest of them first."""
     artifacts: list[Artifact] = []
     for store in stores:
         by_name: dict[str, Artifact] = {}

@@ -202,7 +202,7 @@ def _read_chunk(store: Store, stamps: Mapping[str, str]) -> tuple[bytes, bytes]:
 
 
 def artifact_row(address: str, manifest: Manifest, stamp: str) -> tuple[Any, ...]:
-    """One row of ARTIFACTS_SCHEMA."""
+    """Return the row of an artifact (ARTIFACTS_SCHEMA)."""
     spec, use = manifest.spec, manifest.resources
     return (
         address,

@@ -17,7 +17,7 @@ def sorted_by(table: pa.Table, *names: str) -> pa.Table:
 
 
 def is_first(table: pa.Table, *names: str) -> np.ndarray:
-    """Return bool [rows]: whether a row of a sorted table differs from the one before it in some columns."""
+    """Return bool [rows]: whether a row of a sorted table differs from the one before it in any of these columns."""
     first = np.ones(table.num_rows, dtype=bool)
     changed = [column[1:] != column[:-1] for column in (table[name].to_numpy() for name in names)]
     first[1:] = np.logical_or.reduce(changed)

@@ -141,7 +141,7 @@ def _there(stores: Sequence[Store]) -> str:
 
 
 def size(num_bytes: int) -> str:
-    """Return a number of bytes with a unit."""
+    """Return a number of bytes with a decimal unit, such as `1.5 MB`."""
     value = float(num_bytes)
     for unit in ("B", "kB", "MB", "GB"):
         if value < 1000:

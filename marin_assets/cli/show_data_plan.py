@@ -53,7 +53,7 @@ COLUMNS = ("stage", "core hours", "95 % interval", "shuffled", "opens", "class A
 
 
 def rows(planned: DataPlan, core_hour_dollars: float) -> list[tuple[str, ...]]:
-    """Return a row for each stage, and one for all."""
+    """Return the printed cells: a row for each stage, and one for their sum."""
     of_stages = [_row(stage, core_hour_dollars) for stage in planned.stages]
     stages = planned.stages
     hours = Estimate(*(sum(getattr(s.core_hours, name) for s in stages) for name in ("value", "low", "high")))

@@ -45,7 +45,7 @@ def compiled(source: str) -> Template:
 
 
 def rendered(source: str, given: dict[str, Any], most_characters: int) -> str:
-    """Render a template. Raises: one of `TEMPLATE_FAULTS`."""
+    """Render a template with these variables. Raises: one of `TEMPLATE_FAULTS`; ValueError for more than `most_characters`."""
     pieces, length = [], 0
     names = given | {"raise_exception": _raise, "strftime_now": lambda form: datetime.now().strftime(form)}
     for piece in compiled(source).generate(**names):

@@ -23,7 +23,7 @@ def _linked(item: Item) -> RenderedItem:
 
 
 def read_copa(path: Path) -> Iterator[Channels]:
-    """The table of SuperGLUE, with columns `premise, choice1, choice2, question, label, idx`."""
+    """Yield items from SuperGLUE's table with the columns `premise, choice1, choice2, question, label, idx`."""
     for record in table_rows(path):
         question = f"{record['premise'].strip()} {QUESTIONS[record['question']]}"
         choices = [record["choice1"].strip(), record["choice2"].strip()]
