@@ -18,8 +18,10 @@ def is_on() -> bool:
 
 
 def sensors_at_start() -> dg.DefaultSensorStatus:
+    """Return whether sensors run at the first start."""
     return dg.DefaultSensorStatus.RUNNING if is_on() else dg.DefaultSensorStatus.STOPPED
 
 
 def schedules_at_start() -> dg.DefaultScheduleStatus:
+    """Return whether schedules run at the first start."""
     return dg.DefaultScheduleStatus.RUNNING if is_on() else dg.DefaultScheduleStatus.STOPPED

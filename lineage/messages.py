@@ -54,6 +54,7 @@ class Progress:
 
 
 def line_of(note: ProgressMessage) -> str:
+    """Return a progress message as a line of Dagster Pipes, with its line feed."""
     params = {"payload": {"progress": asdict(note)}}
     return json.dumps({"__dagster_pipes_version": PIPES_VERSION, "method": "report_custom_message", "params": params}) + "\n"
 

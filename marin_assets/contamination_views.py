@@ -25,6 +25,7 @@ def audit_verdict(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 
 
 def audit_tables(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """Return the tables and pictures of an audit for the UI."""
     audit = json.loads(artifact.files("audit.json")[0].read_text())
     counts = [{"task": task, **row} for task, row in audit["by_task"].items()]
     effects = [

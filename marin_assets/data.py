@@ -60,6 +60,7 @@ def decontamination_assets(of: Decontamination, marked: tuple[str, ...]) -> Iter
 
 
 def suite_assets(suites: tuple[Suite, ...]) -> Iterator[AssetTemplate]:
+    """Yield each suite and the raw files that it comes from."""
     for suite in suites:
         yield of_all(data.suite(suite))
         yield of_sources(data.raw, (suite.raw_source,))

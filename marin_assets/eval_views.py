@@ -78,11 +78,13 @@ def gap(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 
 
 def gap_page(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """Return the picture of a gap and the link to its page."""
     drawn = inline(artifact.files("gap.png")[0].read_bytes())
     return {"gap_picture": drawn, "page": page_link(artifact, "gap.html")}
 
 
 def export_canary(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """Return counts of an export check, and which special tokens are wrong."""
     facts = artifact.manifest.extra["export_canary"]
     counts = {name: dg.MetadataValue.int(facts[name]) for name in ("samples", "ended", "max_new_tokens")}
     return {**counts, "special_tokens_wrong": dg.MetadataValue.text("; ".join(facts["special_tokens_wrong"]) or "none")}
@@ -95,6 +97,7 @@ def samples(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 
 
 def leaderboard(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """Return counts of a leaderboard, its models and its policies."""
     facts = artifact.manifest.extra["leaderboard"]
     counts = {name: dg.MetadataValue.int(facts[name]) for name in ("results", "scores", "incomplete")}
     return {**counts, **{name: dg.MetadataValue.text(", ".join(facts[name])) for name in ("models", "policies")}}

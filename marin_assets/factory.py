@@ -273,6 +273,7 @@ def checked(invariant: Invariant, artifact: Artifact, run_id: str) -> dg.AssetCh
 
 
 def run_check(advisory: WarningCheck, artifact: Artifact) -> dg.AssetCheckResult:
+    """Judge an artifact by a check that only warns, and return the result."""
     outcome, why = advisory.judge(artifact)
     return dg.AssetCheckResult(
         check_name=advisory.name,

@@ -27,6 +27,7 @@ MIN_PASS_RATE = 0.9
 
 
 def pass_rate_key(campaign: str) -> dg.AssetKey:
+    """Return the key of a campaign's pass rate."""
     return dg.AssetKey(["operations", f"{campaign}_pass_rate"])
 
 

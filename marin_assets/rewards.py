@@ -94,6 +94,7 @@ def reward_templates(run: RewardRun) -> tuple[AssetTemplate, ...]:
 
 
 def reward_training_key(run: RewardRun) -> dg.AssetKey:
+    """Return the key of the asset that trains a run on rewards."""
     return dg.AssetKey(["runs", run.name, "training"])
 
 

@@ -120,6 +120,7 @@ def run_templates(run: Run) -> tuple[AssetTemplate, ...]:
 
 
 def training_key(run: Run) -> dg.AssetKey:
+    """Return the key of the asset that trains a run."""
     return dg.AssetKey(["runs", run.name, "training"])
 
 

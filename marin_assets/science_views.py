@@ -160,4 +160,5 @@ def verdicts(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 
 
 def verdicts_page(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """Return the page of verdicts."""
     return {"page": dg.MetadataValue.md(artifact.file("verdicts.md").read_text())}

@@ -128,6 +128,7 @@ def suite(of: Suite, at: Placement = CANONICAL) -> Node:
 
 
 def suites(of: tuple[Suite, ...], at: Placement = CANONICAL) -> tuple[Node, ...]:
+    """Return the node of each suite."""
     return tuple(suite(each, at) for each in of)
 
 

@@ -85,6 +85,7 @@ def rostered_run(ferry: Ferry, store: Store, day: str) -> Run:
 
 
 def final_checkpoint(run: Run) -> Node:
+    """Return the run's last checkpoint."""
     return checkpoint(run, run.spec.num_steps)
 
 
@@ -94,10 +95,12 @@ def final_eval(run: Run) -> Node:
 
 
 def final_contamination_scores(run: Run) -> Node:
+    """Return the contamination scores of the last checkpoint."""
     return contamination_scores(run, run.spec.num_steps)
 
 
 def final_audit(run: Run) -> Node:
+    """Return the audit of the last checkpoint."""
     return audit(run, run.spec.num_steps)
 
 

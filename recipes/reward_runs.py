@@ -33,6 +33,7 @@ def reward_checkpoint(run: RewardRun, step: int) -> Node:
 
 
 def last_checkpoint(run: RewardRun) -> Node:
+    """Return the run's last checkpoint."""
     return reward_checkpoint(run, run.spec.run.num_steps)
 
 

@@ -20,6 +20,7 @@ class LaunchRefusedError(RuntimeError):
 
 
 def annotations(existing: Object) -> dict[str, str]:
+    """Return the annotations of an object of the API server."""
     return existing["metadata"].get("annotations") or {}
 
 
@@ -54,9 +55,11 @@ def attempts_before(history: Sequence[Failed], number: int) -> list[Attempt]:
 
 
 def to_json(history: Sequence[Failed]) -> str:
+    """Return the failed attempts of a job as text for an annotation."""
     return json.dumps([{"seconds": round(failed.seconds, 1), **asdict(failed.verdict)} for failed in history])
 
 
 def from_json(text: str) -> tuple[Failed, ...]:
+    """Read what `to_json` wrote."""
     records: list[dict[str, Any]] = json.loads(text)
     return tuple(Failed(Verdict(r["kind"], r["cause"], r["because"]), r["seconds"]) for r in records)

@@ -29,6 +29,7 @@ type Manifest = dict[str, Any]
 
 
 def pod_annotations(shape: Hardware, settings: ClusterSettings) -> dict[str, str]:
+    """Return a pod's annotations: no eviction by the autoscaler, network fabric, and those of the settings."""
     fabric = tcpxo_annotations() if shape.fabric == "tcpxo" and shape.pods > 1 else {}
     eviction = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
     return {**eviction, **fabric, **settings.pod_options(shape.name).annotations}

@@ -101,6 +101,7 @@ def check_host(host: str, key: str | None) -> None:
 
 
 def is_loopback(host: str) -> bool:
+    """Whether an address is only reachable from this machine."""
     return host == "::1" or host.startswith("127.")
 
 

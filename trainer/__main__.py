@@ -30,6 +30,7 @@ from trainer.trial import run_trial
 
 
 def main(arguments: list[str]) -> None:
+    """Run a spec or a job with settings from the command line."""
     if not arguments or "=" in arguments[-1]:
         raise SystemExit(
             "usage: python -m trainer [NAME=VALUE ...] FILE, settings (trainer/running.py), then a spec "

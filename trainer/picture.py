@@ -10,6 +10,7 @@ from trainer.plots import loss_curve_png
 
 
 def main(arguments: list[str]) -> None:
+    """Draw the loss curve of a checkpoint into a PNG file."""
     if len(arguments) != 2:
         raise SystemExit("usage: python -m trainer.picture CHECKPOINT PNG, where CHECKPOINT is the folder of a checkpoint")
     folder, path = map(Path, arguments)

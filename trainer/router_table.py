@@ -25,6 +25,7 @@ MOST_UNEVEN, DEAD_SHARE = 3.0, 0.1
 
 
 def empty_table() -> pl.DataFrame:
+    """Return a table of routers (SCHEMA) without rows."""
     return pl.DataFrame(schema=SCHEMA)
 
 

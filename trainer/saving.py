@@ -76,6 +76,7 @@ def saved_before(job: Job, last: int) -> list[Artifact]:
 
 
 def step_of(checkpoint: Artifact) -> int:
+    """Return the step of a checkpoint."""
     return int(checkpoint.spec.config["step"])
 
 

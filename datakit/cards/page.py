@@ -19,17 +19,23 @@ NUMBER = re.compile(r"-?[\d,]+(?:\.\d+)?%?")
 
 @dataclass(frozen=True)
 class Heading:
+    """A heading."""
+
     text: str
     level: int = 2
 
 
 @dataclass(frozen=True)
 class Note:
+    """A paragraph."""
+
     text: str
 
 
 @dataclass(frozen=True)
 class Picture:
+    """A picture with the text that replaces it."""
+
     name: str
     """File beside the page."""
 

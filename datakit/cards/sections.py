@@ -15,6 +15,7 @@ OPENING_CHARS = 160
 
 
 def head(stages: Stages, rough_tokens_billion: float | None, origin: str) -> Iterator[Block]:
+    """Yield what the source declares: domain, licence, terms, revision, origin, format."""
     source = stages.source
     tokens = "" if rough_tokens_billion is None else f"{rough_tokens_billion:g} billion, rough"
     facts = {
@@ -46,6 +47,7 @@ def _pin(loader: Mapping[str, Any]) -> str:
 
 
 def what_became(stages: Stages, samples: int) -> Iterator[Block]:
+    """Yield the rows in and out of each stage, and why records were dropped, with samples."""
     raw = stages.raw.manifest.statistics
     rows = [("files", f"{raw['files']:,} file{'' if raw['files'] == 1 else 's'}", "", "", _megabytes(raw["bytes_out"]))]
     for name, artifact in (("documents", stages.normalized), ("corpus", stages.corpus)):
@@ -80,6 +82,7 @@ def _megabytes(size: int) -> str:
 
 
 def length_words(lengths: Lengths) -> str:
+    """Return a sentence about the lengths of the documents."""
     low, half, high = map(lengths.quantile, (0.05, 0.5, 0.95))
     words = f"Half of the documents have up to {half:,.0f} characters, nine of ten {low:,.0f} to {high:,.0f}"
     return f"{words}; together {lengths.total:,}."
@@ -104,6 +107,7 @@ def drop_samples(stages: Stages, dropped: pl.DataFrame, openings: Mapping[str, s
 
 
 def quality(stages: Stages) -> Iterator[Block]:
+    """Yield what the published rule sets would drop, and the deciles of the declared scorer."""
     yield Heading("Quality")
     drops, rows = stages.rules.manifest.extra["rule_sets"], stages.rules.manifest.statistics["rows_in"]
     if drops:
@@ -129,6 +133,7 @@ def _most(counts: Mapping[str, int]) -> str:
 
 
 def duplicates(stages: Stages, clusters: Clusters, openings: Mapping[str, str]) -> Iterator[Block]:
+    """Yield the exact copies and near-duplicates, with the largest cluster."""
     documents = stages.normalized.manifest.statistics["rows_out"]
     copies = stages.normalized.manifest.statistics["drops"].get("exact_duplicate", 0)
     yield Heading("Duplicates")
@@ -144,6 +149,7 @@ def duplicates(stages: Stages, clusters: Clusters, openings: Mapping[str, str]) 
 
 
 def contamination(stages: Stages, matches: Matches, openings: Mapping[str, str]) -> Iterator[Block]:
+    """Yield the documents that match benchmark items, with the strongest matches."""
     yield Heading("Benchmark contamination")
     if not matches.documents:
         yield Note("No document matches a benchmark item that the policy binds.")
@@ -159,5 +165,6 @@ def contamination(stages: Stages, matches: Matches, openings: Mapping[str, str])
 
 
 def short(text: str) -> str:
+    """Return the opening of a text in one line of at most `OPENING_CHARS` characters."""
     words = " ".join(text[: 4 * OPENING_CHARS].split())
     return words if len(words) <= OPENING_CHARS else words[: OPENING_CHARS - 1] + "…"

@@ -261,6 +261,7 @@ def policy_keeps(is_kept: NDArray[np.bool_] | None, places: Ints, n: int) -> NDA
 
 
 def ordered_index(grams: UInt64s, channels: Ints, positions: Ints, n: int) -> GramIndex:
+    """Build an index in which all grams weigh 1, from postings in any order."""
     order = np.lexsort((positions, channels))
     return build_index(grams[order], np.ones(len(grams)), channels[order], positions[order], n)
 
@@ -284,16 +285,19 @@ def shared_grams(hits: Hits, pieces: Cut, index: NamedIndex, score_of_segment: F
 
 
 def check_count(name: str, value: int) -> None:
+    """Raises: ValueError for a count below 1."""
     if value < 1:
         raise ValueError(f"{name} is {value}; it must be at least 1")
 
 
 def check_share(name: str, value: float) -> None:
+    """Raises: ValueError for a share that is not above 0 and at most 1."""
     if not 0 < value <= 1:
         raise ValueError(f"{name} is {value}; a share must be above 0 and at most 1")
 
 
 def check_canaries(num_canaries: int, min_canary_recall: float) -> None:
+    """Check the settings of planted items. Raises: ValueError."""
     if num_canaries < 1:
         raise ValueError(f"num_canaries is {num_canaries}; a scan must plant at least 1 item to prove that it can find")
     if not 0 <= min_canary_recall <= 1:

@@ -59,20 +59,24 @@ def olmes(item: Item, choose: random.Random) -> str:
 
 
 def question_only(item: Item, choose: random.Random) -> str:
+    """Return the question alone."""
     return item["question"]
 
 
 def answer_only(item: Item, choose: random.Random) -> str | None:
+    """Return the solution or the answer alone; None if it has too few words."""
     text = blank_calculator_tags(item["solution"] or item["answer"])
     return text if len(re.findall(r"[^\W\d]{3,}", text)) >= MIN_ANSWER_WORDS else None
 
 
 def wrapped(item: Item, choose: random.Random) -> str:
+    """Return the item with a line feed after every eight words."""
     words = verbatim(item, choose).split()
     return "\n".join(" ".join(words[low : low + 8]) for low in range(0, len(words), 8))
 
 
 def unpunctuated(item: Item, choose: random.Random) -> str:
+    """Return the item in canonical form, without punctuation and capital letters."""
     return " ".join(canonical_bytes(verbatim(item, choose)).decode().split())
 
 
@@ -95,6 +99,7 @@ def edited(share: float, text: Form) -> Form:
 
 
 def question_and_answer(item: Item, choose: random.Random) -> str:
+    """Return question and answer after the words `Question:` and `Answer:`."""
     return f"Question: {item['question']}\nAnswer: {item['solution'] or item['answer']}"
 
 
@@ -133,6 +138,7 @@ def typographic(item: Item, choose: random.Random) -> str:
 
 
 def choices_relabelled(item: Item, choose: random.Random) -> str | None:
+    """Return the question with numbered choices in another order; None for an item without choices."""
     if len(item["choices"]) < 2:
         return None
     choices = choose.sample(list(item["choices"]), len(item["choices"]))

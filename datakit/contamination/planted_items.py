@@ -181,10 +181,12 @@ def _scrambled(text: str, seed: int) -> str:
 
 
 def planted(text: str, filler: str) -> str:
+    """Return a clean text with another text in its middle."""
     middle = filler.rfind(" ", 0, len(filler) // 2) + 1
     return f"{filler[:middle]}\n\n{text}\n\n{filler[middle:]}"
 
 
 def share(flags) -> float:
+    """Return the share of true values, rounded to 4 digits."""
     values = list(flags)
     return round(sum(values) / len(values), 4)

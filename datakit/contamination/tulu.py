@@ -131,8 +131,10 @@ def english_tokens(text: str) -> list[Span]:
 
 
 def tulu_bytes(text: str) -> bytes:
+    """Return a text in lower case, in UTF-8, with a space in place of each of Tulu's separators."""
     return text.lower().encode().translate(_TULU_SPACES)
 
 
 def tulu_spans(text: str) -> Iterator[Span]:
+    """Yield the spans of the words that Tulu's rule compares."""
     return (word.span() for word in _TULU_WORD.finditer(text))

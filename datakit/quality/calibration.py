@@ -20,6 +20,7 @@ class Platt:
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:
+    """Return probabilities of logits, which are cut to -60..60 so that exp does not overflow."""
     return 1.0 / (1.0 + np.exp(-np.clip(logits, -60.0, 60.0)))
 
 

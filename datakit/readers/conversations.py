@@ -68,6 +68,7 @@ def with_strings(kept: str, change: Callable[[str], str]) -> str:
 
 
 def readable(message: Mapping[str, Any]) -> str:
+    """Return a message as lines `role: content`, followed by what it calls and thinks."""
     lines = [line for name in sorted(SAID) if message.get(name) for line in _lines(name, message[name])]
     return "\n".join([f"{message['role']}: {message['content']}", *lines])
 

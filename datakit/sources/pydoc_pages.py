@@ -19,6 +19,7 @@ FILE_LINK = re.compile(r'<a href="file:[^"]*">[^<]*</a>')
 
 
 def main(target: Path) -> None:
+    """Write pydoc's page of every module of the standard library into a folder."""
     warnings.simplefilter("ignore")
     root = sysconfig.get_paths()["stdlib"]
     # For a Python in /usr the path is part of its documentation; any other path belongs to this machine.

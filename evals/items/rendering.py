@@ -71,6 +71,7 @@ def lettered(head: Callable[[Item], str], indent: str = " ") -> Renderer:
 
 
 def question_head(item: Item) -> str:
+    """Return the line `Question: ...`."""
     return f"Question: {item.question}"
 
 

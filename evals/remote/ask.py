@@ -154,6 +154,7 @@ def _write_json(path: Path, value: object) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    """Score a policy's tasks by a model behind a URL."""
     parser = argparse.ArgumentParser(
         prog="python -m evals.remote", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

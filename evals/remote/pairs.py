@@ -220,6 +220,7 @@ def _text(recorded: Recorded) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    """Compare the answers of two models by a judge."""
     parser = argparse.ArgumentParser(
         prog="python -m evals.remote.pairs", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

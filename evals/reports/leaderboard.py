@@ -215,4 +215,5 @@ def cells(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def as_json(rows: pl.DataFrame) -> str:
+    """Return rows as a JSON list of objects."""
     return json.dumps(rows.to_dicts(), indent=1)

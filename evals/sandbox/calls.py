@@ -74,6 +74,7 @@ def decode(wire: Wire, find: Callable[[str, Any], Any]) -> Any:
 
 
 def send(stream: BinaryIO, message: Wire) -> None:
+    """Write a message as a line of JSON. Raises: GoneError if the other process has ended."""
     try:
         stream.write(json.dumps(message).encode() + b"\n")
         stream.flush()

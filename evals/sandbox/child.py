@@ -92,10 +92,12 @@ def confine(job: dict, user: int, *, dumpable: bool = True) -> None:
 
 
 def die_with_parent() -> None:
+    """Let the kernel kill this process when its parent ends."""
     walls.check(walls.libc.prctl(walls.PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "end with the parent")
 
 
 def read_whole(descriptor: int) -> bytes:
+    """Return all bytes of a descriptor until its end."""
     parts = []
     while part := os.read(descriptor, 1 << 16):
         parts.append(part)
@@ -177,6 +179,7 @@ def first_process(job: dict) -> None:
 
 
 def leave(status: int, error: OSError) -> NoReturn:
+    """Report an error on stderr and exit with a status."""
     os.write(2, f"{type(error).__name__}: {error}\n".encode())
     os._exit(status)
 
@@ -188,6 +191,7 @@ def read_job() -> dict:
 
 
 def read_exactly(count: int) -> bytes:
+    """Return `count` bytes of stdin; fewer if it ends."""
     parts = []
     while count and (part := os.read(0, count)):
         parts.append(part)
@@ -223,6 +227,7 @@ def start(work: Callable[[dict], None], job: dict) -> int:
 
 
 def main() -> None:
+    """Run a job in the first walls that the machine allows, and exit with its status."""
     job = read_job()
     job |= {"is_root": os.getuid() == 0, "user": NOBODY + os.getpid()}
     syscalls.leave_keyrings()

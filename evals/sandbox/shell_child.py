@@ -92,11 +92,13 @@ def read_until(descriptor: int, seconds: float) -> tuple[bytes, bool]:
 
 
 def write_whole(descriptor: int, text: bytes) -> None:
+    """Write all bytes; one `write` may take only some."""
     while text:
         text = text[os.write(descriptor, text) :]
 
 
 def main() -> None:
+    """Interpret the line of a job in the first walls that the machine allows, and exit with its status."""
     job = child.read_job() | {"libraries": [], "is_root": os.getuid() == 0, "user": child.NOBODY + os.getpid()}
     child.syscalls.leave_keyrings()
     status = child.start(partial(child.behind_namespaces, supervise=first_process), job | {"walls": "namespaces"})

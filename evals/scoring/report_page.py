@@ -56,6 +56,7 @@ def score_cells(score: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
 
 
 def image(path: Path) -> str:
+    """Return a picture as an `img` element that contains its bytes."""
     return f'<img alt="{path.stem}" src="data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}">'
 
 

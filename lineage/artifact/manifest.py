@@ -117,6 +117,7 @@ def content_version(files: tuple[FileEntry, ...], facts: Mapping[str, Any] | Non
 
 
 def to_json(manifest: Manifest) -> str:
+    """Return the text of `manifest.json`."""
     spec = manifest.spec
     record: dict[str, Any] = {
         "schema": SCHEMA,

@@ -35,6 +35,7 @@ def input_name(ref: InputRef) -> str:
 
 
 def own_bytes(manifest: Manifest) -> Bytes:
+    """Return the name and the data version of an artifact."""
     return manifest.spec.name, manifest.data_version
 
 

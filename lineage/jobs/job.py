@@ -161,6 +161,7 @@ class Job:
 
 
 def write_job(job: Job, path: Path) -> None:
+    """Write the job file that `read_job` reads."""
     spec = job.spec
     execution = {"workers": job.execution.workers, "limits": asdict(job.execution.limits)}
     record = {

@@ -191,6 +191,7 @@ def _check_signed(where: Storage, name: str, policy: Policy) -> None:
 
 
 def head_name(size: int) -> str:
+    """Return the path of the signed head of a log with `size` entries."""
     return f"{HEADS}/{size:012d}.json"
 
 

@@ -10,6 +10,7 @@ EMPTY = hashlib.sha256(b"").digest()
 
 
 def leaf_hash(entry: bytes) -> bytes:
+    """Return the hash of an entry as a leaf (RFC 6962, section 2.1)."""
     return hashlib.sha256(b"\x00" + entry).digest()
 
 

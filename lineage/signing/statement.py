@@ -28,6 +28,7 @@ STRONG_STAGES = frozenset({"trainer.checkpoint", "trainer.hf_model", "trainer.hf
 
 
 def text_sha256(text: str) -> str:
+    """Return the sha256 of a text in UTF-8, 64 hex characters."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -47,6 +48,7 @@ def record_statement(name: str, text: str, role: str) -> Envelope:
 
 
 def statement(subjects: Sequence[Mapping[str, Any]], predicate_type: str, predicate: Mapping[str, Any]) -> Envelope:
+    """Return an unsigned envelope with an in-toto statement about these subjects."""
     record = {"_type": STATEMENT, "subject": list(subjects), "predicateType": predicate_type, "predicate": predicate}
     return Envelope(canonical_json(record).encode(), IN_TOTO)
 

@@ -204,4 +204,5 @@ def _rewrite(
 
 
 def verdict_change(where: str) -> Change:
+    """Return the change that moves a verdict file of before 2026-11-24 into the verdict log."""
     return Change(where, "a file beside the manifest", "a record of the verdict log", "verdicts are records of one log")

@@ -67,6 +67,7 @@ def ledger_of_stores(stores: Sequence[Store], known: Mapping[str, pl.DataFrame] 
 
 
 def print_questions(console: Console) -> None:
+    """Print the named questions."""
     table = Table(title="marin query --question NAME", title_justify="left", pad_edge=False)
     table.add_column("name", no_wrap=True)
     table.add_column("question")

@@ -94,6 +94,7 @@ def read_state(store: Store) -> State:
 
 
 def save_state(store: Store, state: State) -> None:
+    """Replace the saved state of incidents."""
     store.storage.replace(FILE, json.dumps({"format": _FORMAT, **asdict(state)}, indent=1, ensure_ascii=False).encode())
 
 

@@ -58,6 +58,7 @@ def as_html(week: Week) -> str:
 
 
 def title_of(week: Week) -> str:
+    """Return the title of a week's report."""
     return f"The week of {week.monday}"
 
 

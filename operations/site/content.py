@@ -76,6 +76,8 @@ class Graph:
 
 @dataclass(frozen=True)
 class Section:
+    """A part of a page: title and blocks."""
+
     title: str
     blocks: tuple[Block, ...]
 

@@ -68,6 +68,7 @@ def _card_texts(world: World, one: SiteArtifact) -> list[Block]:
 
 
 def declared(one: SiteArtifact) -> Mapping[str, Any]:
+    """Return the source record of a raw artifact; empty for others."""
     return mapping(one.artifact.manifest.extra.get("source"))
 
 
@@ -94,6 +95,7 @@ def sources_table(world: World, names: Names, places: Sequence[Place]) -> Table 
 
 
 def corpus_sections(world: World, names: Names, one: SiteArtifact) -> Titled:
+    """Yield the data card of a corpus."""
     counts = one.artifact.manifest.statistics
     facts = [
         (name, shown(counts.get(f"rows_{key}"))) for name, key in (("training documents", "train"), ("held out", "heldout"))
@@ -106,6 +108,7 @@ def corpus_sections(world: World, names: Names, one: SiteArtifact) -> Titled:
 
 
 def checkpoint_sections(world: World, names: Names, one: SiteArtifact) -> Titled:
+    """Yield model card, learning curve, data, and evaluations of a checkpoint."""
     yield "Model card", model_card(one)
     yield "Learning curve", [curve_of(one)]
     yield "Data", [sources_table(world, names, [one.place])]
@@ -129,6 +132,7 @@ def model_card(one: SiteArtifact) -> list[Block]:
 
 
 def curve_of(one: SiteArtifact) -> Curve | Note:
+    """Return the learning curve of a checkpoint, or a note that there is none."""
     digest = next((entry.digest for entry in one.artifact.manifest.files if entry.path == METRICS), None)
     return Note("No curve was recorded.") if digest is None else Curve(*one.place, digest)
 
@@ -181,6 +185,7 @@ def _held_out_rows(one: SiteArtifact) -> list[tuple[str, ...]]:
 
 
 def evaluation_sections(world: World, names: Names, one: SiteArtifact) -> Titled:
+    """Yield policy and scores of an evaluation."""
     policy = mapping(one.artifact.manifest.extra.get("policy"))
     rows = score_rows(one)
     columns = ("task", "metric", "value", "95 % interval", "items")
@@ -194,6 +199,7 @@ def _audit_verdict(one: SiteArtifact) -> str:
 
 
 def audit_sections(world: World, names: Names, one: SiteArtifact) -> Titled:
+    """Yield verdict and counts of an audit."""
     audit = mapping(one.artifact.manifest.extra.get("audit"))
     columns = ("items", "matched_before", "matched_after", "matched_heldout", "unknown", "seen_in_training")
     tasks = mapping(audit.get("by_task")).items()
@@ -209,6 +215,7 @@ def audit_sections(world: World, names: Names, one: SiteArtifact) -> Titled:
 
 
 def suite_sections(world: World, names: Names, one: SiteArtifact) -> Titled:
+    """Yield the tasks of a suite, without its items."""
     suite = mapping(one.artifact.manifest.extra.get("suite"))
     about = mapping(suite.get("about"))
     tasks = mapping(suite.get("tasks")).items()
@@ -219,6 +226,7 @@ def suite_sections(world: World, names: Names, one: SiteArtifact) -> Titled:
 
 
 def forecast_sections(world: World, names: Names, one: SiteArtifact) -> Titled:
+    """Yield what a forecast says, and its verdict."""
     extra = one.artifact.manifest.extra
     facts, verdict = mapping(extra.get("forecast")), mapping(extra.get("verdict"))
     target, metric = mapping(facts.get("target")), mapping(facts.get("metric"))

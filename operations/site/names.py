@@ -58,6 +58,7 @@ def page_path(kind: str, shown_title: str, identity: object) -> str:
 
 
 def kind_of(known: SiteArtifact) -> str:
+    """Return the kind of page of an artifact."""
     return KIND_OF_STAGE.get(known.artifact.spec.stage, "artifact")
 
 
@@ -109,6 +110,7 @@ class Names:
 
 
 def mapping(value: object) -> Mapping[str, Any]:
+    """Return a value if it is a mapping, else an empty one: a manifest of strangers may have anything."""
     return value if isinstance(value, Mapping) else {}
 
 
@@ -118,6 +120,7 @@ def rows_in(value: object) -> list[Mapping[str, Any]]:
 
 
 def is_whole(value: object) -> bool:
+    """Whether a value is an integer and no bool."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -147,6 +150,7 @@ def shown(value: object) -> str:
 
 
 def as_bytes(count: int) -> str:
+    """Return a number of bytes with a decimal unit."""
     size = float(count)
     for unit in ("B", "kB", "MB", "GB"):
         if size < 1000:

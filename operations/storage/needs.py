@@ -40,4 +40,5 @@ def needs(manifest: Manifest, rollouts: Mapping[Bytes, Collection[str]]) -> list
 
 
 def bytes_of(manifest: Manifest) -> Bytes:
+    """Return what identifies the bytes of an artifact: key, partition and data version."""
     return (manifest.spec.key, manifest.spec.partition, manifest.data_version)

@@ -42,6 +42,7 @@ def add_pin(store: Store, pin: Pin) -> str:
 
 
 def remove_pin(store: Store, name: str) -> None:
+    """Delete a pin."""
     store.storage.delete(f"{FOLDER}/{name}.json")
 
 

@@ -129,6 +129,7 @@ def _goes(store: Store, artifact: Artifact) -> Goes:
 
 
 def text_digest(text: str) -> str:
+    """Return the sha256 of a text, 64 hex characters."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -16,6 +16,7 @@ log = logging.getLogger("serving.broker")
 
 
 def main() -> None:
+    """Run a broker until it is stopped."""
     limits = QueueLimits()
     parser = argparse.ArgumentParser(prog="python -m serving.broker", description=__doc__)
     parser.add_argument("--store", type=Path, required=True, help="SQLite file of requests and answers; created if missing")

@@ -190,6 +190,7 @@ def _answer_of(response: requests.Response) -> dict[str, Any] | None:
 
 
 def main() -> None:
+    """Send requests from a file, and record the answers."""
     parser = argparse.ArgumentParser(prog="python -m serving.broker.client", description=__doc__)
     parser.add_argument("--url", required=True, help="URL of a broker, or of any server with OpenAI's API")
     parser.add_argument("asks", type=Path)

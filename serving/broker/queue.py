@@ -41,6 +41,8 @@ class QueueLimits:
 
 @dataclass(frozen=True)
 class Answer:
+    """An HTTP status and the body of an answer."""
+
     status: int
     body: bytes
 

@@ -217,6 +217,7 @@ def _describe(fault: Exception) -> str:
 
 
 def worker_name() -> str:
+    """Return the name of this process for leases: machine and process id."""
     return f"{socket.gethostname()}-{os.getpid()}"
 
 
@@ -225,6 +226,7 @@ def _bearer(key: str | None) -> dict[str, str]:
 
 
 def main() -> None:
+    """Run a worker that takes requests from a broker to a server until it is stopped."""
     parser = argparse.ArgumentParser(prog="python -m serving.broker.worker", description=__doc__)
     parser.add_argument("--broker", required=True, help="URL of the broker")
     parser.add_argument("--server", required=True, help="URL of a server with OpenAI's API, without /v1")

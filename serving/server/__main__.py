@@ -126,6 +126,7 @@ def working(where: Listening, address: str, on_fault: Callable[[BaseException], 
 
 
 def main() -> None:
+    """Serve a model until the process is stopped."""
     defaults = EngineSettings()
     parser = argparse.ArgumentParser(prog="python -m serving.server", description=__doc__)
     parser.add_argument("folder", type=Path, help="folder of a checkpoint (with its manifest), or in Hugging Face's format")

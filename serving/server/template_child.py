@@ -61,6 +61,7 @@ def _raise(message: str) -> NoReturn:
 
 
 def answered(line: bytes) -> dict[str, str]:
+    """Return the answer to one request: the rendered text, or the fault of the template."""
     request = json.loads(line)
     try:
         return {"text": rendered(request["source"], request["given"], request["most_characters"])}
@@ -69,6 +70,7 @@ def answered(line: bytes) -> dict[str, str]:
 
 
 def main(memory_bytes: int) -> None:
+    """Answer one request a line on stdin, with at most `memory_bytes` of memory and no files."""
     for kind, most in ((resource.RLIMIT_AS, memory_bytes), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_CORE, 0)):
         resource.setrlimit(kind, (most, most))
     for line in sys.stdin.buffer:

@@ -11,6 +11,7 @@ from trainer.hf.export import HF_MODEL, HfExportConfig, export_hf
 
 
 def main(arguments: list[str]) -> None:
+    """Run the job of a job file: export a checkpoint in Hugging Face's format."""
     if len(arguments) != 1:
         raise SystemExit("usage: python -m trainer.export job.json (lineage/jobs/job.py says what a job file holds)")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S")

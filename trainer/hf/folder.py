@@ -33,6 +33,7 @@ class HfFolder:
 
 
 def is_hf_folder(folder: Path) -> bool:
+    """Whether a folder has Hugging Face's config and at least one safetensors file."""
     return (folder / CONFIG_FILE).is_file() and any(folder.glob("*.safetensors"))
 
 

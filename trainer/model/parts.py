@@ -26,6 +26,7 @@ def joined(parameters: PyTree, state: PyTree | None, rest: PyTree) -> PyTree:
 
 
 def parameters_of(model: PyTree) -> PyTree:
+    """Return the model's parameters; other leaves are None."""
     return parted(model)[0]
 
 

@@ -25,6 +25,7 @@ class Ring(NamedTuple):
 
 
 def empty_ring(window: int) -> Ring:
+    """Return a ring for `window` values that has none yet."""
     return Ring(jnp.zeros(window, jnp.float32), jnp.zeros((), jnp.int32))
 
 
@@ -87,6 +88,7 @@ class SkipState(NamedTuple):
 
 
 def empty_skip_state(config: SkipBadStepsConfig) -> SkipState:
+    """Return the state of `skip_bad_steps` before the first step."""
     return SkipState(empty_ring(config.window), empty_ring(config.window), jnp.zeros((), jnp.int32))
 
 

@@ -25,6 +25,7 @@ def read_hellaswag(path: Path) -> Iterator[Channels]:
 
 
 def clean_wikihow(text: str) -> str:
+    """Remove the marks of WikiHow, as lm-eval does."""
     text = text.strip().replace(" [title]", ". ")
     return re.sub(r"\[.*?\]", "", text).replace("  ", " ").strip()
 
