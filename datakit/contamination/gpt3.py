@@ -95,7 +95,7 @@ def gpt_bytes(text: str) -> bytes:
 
 
 def gpt_spans(text: str) -> Iterator[Span]:
-    """Yield the spans of the words that GPT-3's rule compares: those between white space, without words of punctuation alone."""
+    """Yield the spans of the words that GPT-3's rule compares: runs without white space, except punctuation alone."""
     for token in _TOKEN.finditer(text):
         if token[0].encode().translate(None, _PUNCTUATION):
             yield token.span()
