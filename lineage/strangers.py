@@ -28,7 +28,7 @@ def naming(what: str) -> Iterator[None]:
 
 
 def json_object(text: str, what: str) -> dict[str, Any]:
-    """A JSON object whose texts are whole Unicode. Raises: ValueError naming `what`."""
+    """Return a JSON object whose texts are whole Unicode. Raises: ValueError naming `what`."""
     with naming(what):
         try:
             record = json.loads(text)

@@ -40,7 +40,7 @@ def parse[R: Strict](kind: type[R], body: bytes) -> R:
 
 
 def _refusal(kind: type[Strict], error: ValidationError) -> RequestError:
-    """The first error, but an unknown field before others, because it is often a misspelt one."""
+    """Return the first error, but an unknown field before others, because it is often a misspelt one."""
     problems = sorted(error.errors(include_url=False), key=lambda problem: problem["type"] != "extra_forbidden")
     first = problems[0]
     field = ".".join(map(str, first["loc"]))

@@ -36,7 +36,7 @@ class Sample:
 def sample_request(
     item: str, model: str, prompt: Sequence[int], sampling: Sampling, *, count: int, max_tokens: int, seed: int, **more: Any
 ) -> ItemRequest:
-    """The request of `count` samples of a prompt; `item` is its id, under which a broker answers it once.
+    """Return the request of `count` samples of a prompt; `item` is its id, under which a broker answers it once.
 
     `more`: further fields of the body, such as `stop_token_ids`. vLLM ignores the fields that only our server knows.
     """
@@ -47,7 +47,7 @@ def sample_request(
 
 
 def samples_of(recorded: Recorded, mode: LogProbsMode = "raw_logprobs") -> list[Sample]:
-    """The samples of an answer, in order. `mode`: what `logprobs` hold where the server sends no `sampling` (vLLM's
+    """Return the samples of an answer, in order. `mode`: what `logprobs` hold where the server sends no `sampling` (vLLM's
     `--logprobs-mode`).
 
     Raises: ValueError for a refused request, and for an answer without token ids or with arrays of another length.

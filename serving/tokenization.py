@@ -24,7 +24,7 @@ def open_tokenizer(artifact: Artifact, vocab_size: int | None) -> tuple[Tokenize
 
 
 def _published_rows(artifact: Artifact) -> int | None:
-    """Rows of the model that a tokenizer was published with, which may exceed its tokens; None for our tokenizers."""
+    """Return rows of the model that a tokenizer was published with, which may exceed its tokens; None for our tokenizers."""
     copied = any(ref.name == "model" for ref in artifact.spec.inputs)
     model = artifact.input("model") if copied else artifact
     facts = model.manifest.extra.get("checkpoint", {})

@@ -55,7 +55,7 @@ type Block = Heading | Note | Picture | Table
 
 
 def markdown(blocks: Sequence[Block]) -> str:
-    """The page as Markdown."""
+    """Return the page as Markdown."""
     return "\n\n".join(_markdown(block) for block in blocks) + "\n"
 
 

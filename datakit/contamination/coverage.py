@@ -25,7 +25,7 @@ class ContaminationConfig(WindowRules):
     common_grams: ClassVar[CommonGrams] = "ignored_after_scan"
 
     def document_limit(self, num_documents: int) -> int:
-        """A gram in more documents than this is part of a template.
+        """Return the number of documents above which a gram is part of a template.
 
         >>> [ContaminationConfig().document_limit(n) for n in (1_000, 1_000_000)]
         [100, 1000]

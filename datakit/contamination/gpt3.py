@@ -72,7 +72,7 @@ class GptPolicy(GramPolicy):
         return gpt_spans(text)
 
     def build(self, items: pl.DataFrame, channels: pl.DataFrame) -> NamedIndex:
-        """The grams of the records, of one length for each task."""
+        """Return the grams of the records, of one length for each task."""
         del items
         pieces = self.cut(channels["text"].to_list())
         num_words, tasks = np.diff(pieces.first_words), channels["task"].to_numpy()

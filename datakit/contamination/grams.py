@@ -124,7 +124,7 @@ class GramPolicy(ABC):
         return "kept"
 
     def text_of(self, item: Item) -> str:
-        """The text of an item that is indexed: lm-eval's prompt with the gold answer."""
+        """Return the text of an item that is indexed: lm-eval's prompt with the gold answer."""
         return lm_eval_text(item)
 
     @abstractmethod

@@ -33,7 +33,7 @@ were content to wait for better news from the capital before they opened their b
 
 
 def lm_eval_text(item: Item) -> str:
-    """The prompt of lm-eval with its gold answer: the record that an index of rendered prompts holds."""
+    """Return the prompt of lm-eval with its gold answer: the record that an index of rendered prompts holds."""
     question, answer = item["question"], item["solution"] or item["answer"]
     match item["task"]:
         case "mmlu":
@@ -46,12 +46,12 @@ def lm_eval_text(item: Item) -> str:
 
 
 def verbatim(item: Item, choose: random.Random) -> str:
-    """The prompt of lm-eval with its gold answer: what an index of rendered prompts holds, calculator tags included."""
+    """Return the prompt of lm-eval with its gold answer: what an index of rendered prompts holds, calculator tags included."""
     return lm_eval_text(item)
 
 
 def olmes(item: Item, choose: random.Random) -> str:
-    """One paragraph without calculator tags; choices after letters in one line."""
+    """Return one paragraph without calculator tags; choices after letters in one line."""
     if item["task"] == "hellaswag" or not item["choices"]:
         return " ".join(blank_calculator_tags(verbatim(item, choose)).split())
     lettered = " ".join(f"{letter}. {choice}" for letter, choice in zip(string.ascii_uppercase, item["choices"], strict=False))
@@ -81,7 +81,7 @@ def unpunctuated(item: Item, choose: random.Random) -> str:
 
 
 def in_longer_paragraph(item: Item, choose: random.Random) -> str:
-    """The text inside four times as many other words, without a line break."""
+    """Return the text inside four times as many other words, without a line break."""
     words = verbatim(item, choose).split()
     around, half = islice(cycle(AROUND.split()), 4 * len(words)), 2 * len(words)
     return " ".join([*islice(around, half), *words, *around])

@@ -120,7 +120,7 @@ def _write_names(path: Path, items: pl.DataFrame, channels: pl.DataFrame) -> Pat
 def _match_piece(
     folder: Path, piece: Piece, index_folder: Path, config: Policy, common: Path | None, names: Path
 ) -> Mapping[str, object]:
-    """One shard: the matches of some row groups of a part, and the marks of their documents."""
+    """One shard: find the matches of some row groups of a part, and the marks of their documents."""
     index, rescan = index_without(index_folder, config, common), config.common_grams == "ignored_after_scan"
     counts: list[GramCounts] = []
     found_matches: list[FoundMatch] = []

@@ -73,11 +73,11 @@ class Piece:
         return f"{self.part.stem}-{self.low:05d}"
 
     def table(self, scratch: Path, kind: str) -> Path:
-        """Folder of the piece's tables until they are joined with those of the others."""
+        """Return the folder of the piece's tables until they are joined with those of the others."""
         return scratch / ("judged" if self.judged else "scanned") / kind / f"{self.name}.parquet"
 
     def documents(self) -> Iterator[pl.DataFrame]:
-        """Yield ids and texts, one row group in memory at a time."""
+        """Yield the ids and texts, one row group in memory at a time."""
         with pq.ParquetFile(self.part) as file:
             for group in range(self.low, self.high):
                 yield as_frame(file.read_row_group(group, columns=["id", "text"], use_threads=False))
@@ -143,7 +143,7 @@ def _paths(scratch: Path, kind: str, pieces: Sequence[Piece]) -> list[Path]:
 
 
 def _copy(paths: Sequence[Path], target: Path, schema: pa.Schema) -> None:
-    """Yield rows of tables one after the other: pieces are in id order. One table keeps its bytes."""
+    """Yield the rows of tables one after the other: pieces are in id order. One table keeps its bytes."""
     if len(paths) == 1:
         target.parent.mkdir(parents=True, exist_ok=True)
         copyfile(paths[0], target)

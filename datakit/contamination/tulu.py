@@ -76,7 +76,7 @@ class TuluPolicy(GramPolicy):
         return tulu_spans(text)
 
     def build(self, items: pl.DataFrame, channels: pl.DataFrame) -> NamedIndex:
-        """Phrases of `gram_tokens` tokens of every question, and the number of its tokens."""
+        """Return the phrases of `gram_tokens` tokens of every question, and the number of its tokens."""
         del items
         tokens = [english_tokens(text) for text in channels["text"]]
         phrases = [phrase for c, text in enumerate(channels["text"]) for phrase in self._phrases(c, text, tokens[c])]

@@ -67,7 +67,7 @@ class CorpusConfig:
 
 
 def reasons(config: CorpusConfig, cutoff: Cutoff | None, removed: Removed | None) -> Iterator[pl.Expr]:
-    """The declared filters in order; the first that applies to a document names the drop."""
+    """Yield the declared filters in order; the first that applies to a document names the drop."""
     if removed is not None:
         yield pl.when(removed.drops()).then(pl.lit(REMOVED))
     if config.drop_duplicates:
@@ -97,7 +97,7 @@ class Table:
 
 
 def tables(config: CorpusConfig) -> Mapping[str, Table]:
-    """Attribute tables by the name of the corpus's input."""
+    """Return the attribute tables by the name of the corpus's input."""
     return {
         "quality": Table("quality", {"low_quality": "reason"}),
         "contamination": Table("marks", {"contaminated": "contaminated"}),

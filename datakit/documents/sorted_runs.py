@@ -63,7 +63,7 @@ class IdRange:
 
     @staticmethod
     def share(index: int, count: int) -> "IdRange":
-        """One of `count` equal shares."""
+        """Return one of `count` equal shares."""
         low, high = (f"{(i << 128) // count:032x}" for i in (index, index + 1))
         return IdRange(low, high if index + 1 < count else "g")
 
@@ -135,7 +135,7 @@ def merged(runs: Sequence[Path], ids: IdRange, held_blocks: int) -> Iterator[tup
 
 
 def first_of_equal(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return rows sorted by id, the row of the lowest `order` for each id, and the other rows."""
+    """Return the rows sorted by id, the row of the lowest `order` for each id, and the other rows."""
     ordered = rows.sort("id", "order")
     is_first = ordered["id"].ne_missing(ordered["id"].shift(1))
     return ordered.filter(is_first), ordered.filter(~is_first)

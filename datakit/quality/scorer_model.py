@@ -54,7 +54,7 @@ def hashed_part(weights: np.ndarray) -> dict[str, Any]:
 
 
 def fasttext_part() -> dict[str, Any]:
-    """Which file, and what reads it."""
+    """Return the record of the model file: its name, and what reads it."""
     model = {"file": fasttext_scorer.MODEL_FILE, "package": fasttext_scorer.PACKAGE, "version": fasttext_scorer.VERSION}
     return {"model": model}
 

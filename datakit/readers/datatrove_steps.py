@@ -100,7 +100,7 @@ def _construct(step: DatatroveStep, block_class: type[Any]) -> Any:
 
 
 def _filter(step: DatatroveStep, block_class: type[Any]) -> Step:
-    """One block for all records: filters hold tokenizers and lists, and no state about documents."""
+    """Return one block for all records: filters hold tokenizers and lists, and no state about documents."""
     block, document_class, prefix = _construct(step, block_class), _document_class(), reason_prefix(step)
 
     def judge(record: Record) -> Record | Unreadable:
@@ -120,7 +120,7 @@ def _filter(step: DatatroveStep, block_class: type[Any]) -> Step:
 
 
 def _formatter(step: DatatroveStep, block_class: type[Any]) -> Step:
-    """A new block for every record: PIIFormatter rotates its replacements, and must not depend on earlier documents."""
+    """Return a new block for every record: PIIFormatter rotates its replacements, and must not depend on earlier documents."""
 
     def reformat(record: Record) -> Record:
         block = _construct(step, block_class)

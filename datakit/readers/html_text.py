@@ -64,7 +64,7 @@ class _TextBuilder:
 
 
 def html_to_text(page: str) -> str:
-    """Plain text of a page.
+    """Return the plain text of a page.
 
     >>> html_to_text("<head><title>t</title></head><h1>A &amp; B</h1><p>one\\n two</p><pre>x\\n  y</pre><script>z()</script>")
     'A & B\\n\\none two\\n\\nx\\n  y'

@@ -69,7 +69,7 @@ def pair_record(
 
 
 def _messages(value: object, role: str) -> tuple[Mapping[str, Any], ...] | None:
-    """A text as the one message of a role, or a list of messages; None for anything else."""
+    """Return a text as the one message of a role, or a list of messages; None for anything else."""
     if isinstance(value, str):
         return ({"role": role, "content": value},)
     if not isinstance(value, Sequence):

@@ -37,7 +37,7 @@ class Words:
     bounds: Ints
 
     def masked(self) -> UInt64s:
-        """Hashes in which every number counts as the same word."""
+        """Return the hashes in which every number counts as the same word."""
         return np.where(self.is_number, _NUMBER_HASH, self.hashes)
 
 

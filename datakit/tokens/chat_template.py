@@ -266,7 +266,7 @@ def _tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """The `tojson` filter of transformers, with the arguments that templates pass to it.
+    """Return the `tojson` filter of transformers, with the arguments that templates pass to it.
 
     Marks are removed before and put back after: `ensure_ascii` would write them as text, and escapes can form a special
     token.

@@ -62,7 +62,7 @@ def _row(size: int, sides: Sequence[Encoded | Dropped]) -> Encoded | Dropped:
 
 
 def _last_turn(weights: np.ndarray) -> tuple[int, int]:
-    """First token and end of the assistant's last turn, which alone is the answer."""
+    """Return the first token and end of the assistant's last turn, which alone is the answer."""
     counted = np.flatnonzero(weights)
     gaps = np.flatnonzero(np.diff(counted) > 1)
     return int(counted[gaps[-1] + 1] if gaps.size else counted[0]), int(counted[-1]) + 1

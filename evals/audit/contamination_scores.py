@@ -83,7 +83,7 @@ def choose_items(
 
 
 def _unmatchable(marks: Artifact) -> list[tuple[str, ...]]:
-    """Items too short to be found anywhere: it is unknown whether they are clean, so they are no controls."""
+    """Return items too short to be found anywhere: it is unknown whether they are clean, so they are no controls."""
     return pl.read_parquet(marks.files("items.parquet")[0]).filter(pl.col("status") == "unknown").select(ITEM_KEY).rows()
 
 

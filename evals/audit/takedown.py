@@ -135,7 +135,7 @@ def find_holders(store: Store, tables: LineageTables, selection: Selection) -> T
 
 
 def of_role(tables: LineageTables, role: Role) -> list[str]:
-    """Addresses of the artifacts of a role, the oldest first."""
+    """Return the addresses of the artifacts of a role, the oldest first."""
     stages = [stage for stage, name in ROLES.items() if name == role]
     return tables.artifacts.filter(pl.col("stage").is_in(stages)).sort("created", "address")["address"].to_list()
 

@@ -23,7 +23,7 @@ def json_lines(path: Path) -> Iterator[dict]:
 
 
 def first_requests(path: Path) -> Iterator[dict]:
-    """The first row of every item of an OLMES request file, which has one row per choice."""
+    """Yield the first row of every item of an OLMES request file, which has one row per choice."""
     seen: set[int] = set()
     for record in json_lines(path):
         if record["doc_id"] < UNCONDITIONAL_DOC_ID and record["doc_id"] not in seen:
@@ -32,7 +32,7 @@ def first_requests(path: Path) -> Iterator[dict]:
 
 
 def table_rows(path: Path) -> Iterator[dict]:
-    """Rows of a Parquet file, or of an Arrow IPC *stream* (Hugging Face `datasets` on disk)."""
+    """Yield the rows of a Parquet file, or of an Arrow IPC *stream* (Hugging Face `datasets` on disk)."""
     if path.suffix == ".parquet":
         with pq.ParquetFile(path) as table:
             for batch in table.iter_batches():
@@ -44,7 +44,7 @@ def table_rows(path: Path) -> Iterator[dict]:
 
 
 def choice_channels(item_id: str, question: str, choices: Sequence[str], gold: int) -> Channels:
-    """Channels of a multiple-choice item. Raises: IndexError when `gold` is not the index of a choice."""
+    """Return the channels of a multiple-choice item. Raises: IndexError when `gold` is not the index of a choice."""
     if not 0 <= gold < len(choices):
         raise IndexError(f"item {item_id}: gold is {gold}, but there are {len(choices)} choices")
     return {

@@ -29,7 +29,7 @@ def _read_choice_requests(path: Path) -> Iterator[Channels]:
 
 
 def _read_choice_rows(path: Path) -> Iterator[Channels]:
-    """The hub's tables of ARC, OpenBookQA and CommonsenseQA: `choices` holds texts and labels, `answerKey` is a
+    """Yield the hub's tables of ARC, OpenBookQA and CommonsenseQA: `choices` holds texts and labels, `answerKey` is a
     label."""
     for record in table_rows(path):
         question = record["question_stem"] if "question_stem" in record else record["question"]
@@ -40,17 +40,17 @@ def _read_choice_rows(path: Path) -> Iterator[Channels]:
 
 
 def _read_choice_shots(path: Path) -> Iterator[Channels]:
-    """The few-shot examples before the first prompt of an OLMES `mc` file."""
+    """Yield the few-shot examples before the first prompt of an OLMES `mc` file."""
     yield from read_choice_shots(next(first_requests(path))["request"]["context"])
 
 
 def _read_solution_shots(path: Path) -> Iterator[Channels]:
-    """The worked examples before the first prompt of an OLMES file of solutions (GSM8K, MATH)."""
+    """Yield the worked examples before the first prompt of an OLMES file of solutions (GSM8K, MATH)."""
     yield from read_solution_shots(next(json_lines(path))["request"]["context"])
 
 
 def _read_item_jsonl(path: Path) -> Iterator[Channels]:
-    """One JSON object a line with the channels of `item/1`."""
+    """Yield the items of a file that has one JSON object a line with the channels of `item/1`."""
     for record in json_lines(path):
         yield {**record, "choices": tuple(record.get("choices", ()))}
 
@@ -68,7 +68,7 @@ _SHARED: Mapping[str, Reader] = MappingProxyType(
 
 @cache
 def formats() -> Mapping[str, Reader]:
-    """Every reader by the name of its format. A reader gives the items of a file in file order.
+    """Return the readers by the name of their format. A reader gives the items of a file in file order.
 
     A reader raises what a broken file raises (`pa.ArrowException`, OSError, EOFError, ValueError), and KeyError,
     TypeError or IndexError when a record has another form.

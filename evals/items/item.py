@@ -83,7 +83,7 @@ def write_items(path: Path, items: Iterable[Item]) -> None:
 
 
 def read_items(suite: Artifact, task: str | None = None) -> list[Item]:
-    """Items of a suite artifact in (task, item id) order; of one task when it is named.
+    """Return items of a suite artifact in (task, item id) order; of one task when it is named.
 
     Raises: ValueError naming the tasks there are when the suite lacks the task.
     """
@@ -98,7 +98,7 @@ def read_items(suite: Artifact, task: str | None = None) -> list[Item]:
 
 
 def select_items(items: Sequence[Item], n: int | None, seed: int) -> list[Item]:
-    """A deterministic subset: the `n` items of each task that come first in hash order, in (task, item id) order.
+    """Return a deterministic subset: the `n` items of each task that come first in hash order, in (task, item id) order.
 
     The order depends on task, id and seed only, so a subset of `n` is contained in every larger one with the same seed,
     whatever else the suite holds. All items when `n` is None.

@@ -24,12 +24,12 @@ prompt)."""
 
 
 def policy_name(style: Style, num_shots: int, weights: Weights = "raw") -> str:
-    """The `policy` of a record: style, number of examples, rendering, and the weights if they are not the raw ones."""
+    """Return the `policy` of a record: style, number of examples, rendering, and the weights if they are not the raw ones."""
     return f"{style}-{num_shots}shot/{RENDERING}" + ("" if weights == "raw" else f"+{weights}")
 
 
 def render(item: Item, style: Style = "cloze", shots: Sequence[Item] = (), task: Task | None = None) -> RenderedItem:
-    """The item in a style, after the description of its task and the solved examples.
+    """Return the item in a style, after the description of its task and the solved examples.
 
     `task`: the record of the benchmark, by default the one of the item's task name.
 

@@ -15,12 +15,12 @@ FINAL_ANSWER = re.compile(r"\s*#### .*$")
 
 
 def continuation(text: str) -> str:
-    """A choice or gold answer as the text that follows a prompt: after one space."""
+    """Return a choice or gold answer as the text that follows a prompt: after one space."""
     return f" {text.strip()}"
 
 
 def gold_answer(item: Item) -> str:
-    """The text whose likelihood is the main score of a small model: the worked solution if there is one, else the
+    """Return the text whose likelihood is the main score of a small model: the worked solution if there is one, else the
     answer.
 
     GSM8K's calculator tags and its last line `#### 18` are notation of the dataset, so they are removed, as OLMES does.
@@ -31,7 +31,7 @@ def gold_answer(item: Item) -> str:
 
 
 def after_prompt(item: Item, prompt: str) -> RenderedItem:
-    """The same prompt before every choice, or before the gold answer of an item without choices."""
+    """Return the same prompt before every choice, or before the gold answer of an item without choices."""
     if not item.choices:
         return RenderedItem((prompt,), (continuation(gold_answer(item)),), 0)
     endings = tuple(continuation(choice) for choice in item.choices)
@@ -45,17 +45,17 @@ def plain_question(item: Item) -> RenderedItem:
 
 
 def bare_text(item: Item) -> RenderedItem:
-    """The question itself, which the choices or the answer continue."""
+    """Return the question itself, which the choices or the answer continue."""
     return after_prompt(item, item.question)
 
 
 def prompted(template: Callable[[Item], str]) -> Renderer:
-    """A renderer that makes the prompt by a function of the item."""
+    """Return a renderer that makes the prompt by a function of the item."""
     return lambda item: after_prompt(item, template(item))
 
 
 def lettered(head: Callable[[Item], str], indent: str = " ") -> Renderer:
-    """A renderer that lists the choices by letter after a head, and scores the letters.
+    """Return a renderer that lists the choices by letter after a head, and scores the letters.
 
     The renderer raises ValueError for an item without choices.
     """
@@ -78,6 +78,6 @@ def question_head(item: Item) -> str:
 def styles(
     cloze: Renderer = plain_question, letters: Renderer | None = None, lm_eval: Renderer | None = None
 ) -> Mapping[Style, Renderer]:
-    """The three styles of a task. By default `letters` lists the choices after the question, `lm_eval` is as
+    """Return the three styles of a task. By default `letters` lists the choices after the question, `lm_eval` is as
     `cloze`."""
     return MappingProxyType({"cloze": cloze, "letters": letters or lettered(question_head), "lm_eval": lm_eval or cloze})

@@ -20,7 +20,7 @@ _ANSWER = re.compile(r"(?:So the answer is|The final answer is) (?P<answer>.+?)\
 
 
 def read_choice_shots(context: str) -> Iterator[dict[str, Any]]:
-    """Channels of the examples before a multiple-choice prompt. Raises: ValueError when the prompt begins with none."""
+    """Yield channels of the examples before a multiple-choice prompt. Raises: ValueError when the prompt begins with none."""
     shots = list(_CHOICE_SHOT.finditer(context))
     if not shots or shots[0].start() != 0:
         raise ValueError(f"the prompt begins with no example: {context[:80]!r}")
@@ -50,7 +50,7 @@ def _split_head(head: str) -> tuple[str, str]:
 
 
 def read_solution_shots(context: str) -> Iterator[dict[str, Any]]:
-    """Channels of the worked examples before a prompt. Raises: ValueError when there is none, or one has no answer."""
+    """Yield channels of the worked examples before a prompt. Raises: ValueError when there is none, or one has no answer."""
     form = _PROBLEM_SHOT if context.startswith("Problem:") else _QUESTION_SHOT
     shots = list(form.finditer(context))
     if not shots or shots[0].start() != 0:

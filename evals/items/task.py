@@ -54,7 +54,7 @@ class Outcome:
 
 
 def one(item: Item) -> float:
-    """The default weight."""
+    """Return the default weight."""
     del item
     return 1.0
 
@@ -78,30 +78,30 @@ class Metric:
 
 
 def no_description(item: Item, style: Style) -> str:
-    """The default description: nothing before the examples."""
+    """Return the default description: nothing before the examples."""
     del item, style
     return ""
 
 
 def no_program_start(item: Item) -> str:
-    """The default: a generated program is complete by itself."""
+    """Return the default: a generated program is complete by itself."""
     del item
     return ""
 
 
 def first_line(text: str) -> str | None:
-    """The first non-empty line of a generated text, stripped; None when there is none."""
+    """Return the first non-empty line of a generated text, stripped; None when there is none."""
     stripped = text.strip()
     return stripped.splitlines()[0].strip() if stripped else None
 
 
 def first_shots(item: Item, shots: Sequence[Item], count: int) -> list[Item]:
-    """The first `count` examples of the item's task. Raises: ValueError when there are fewer."""
+    """Return the first `count` examples of the item's task. Raises: ValueError when there are fewer."""
     return take_shots(item, [shot for shot in shots if shot.task == item.task], count)
 
 
 def take_shots(item: Item, candidates: Sequence[Item], count: int) -> list[Item]:
-    """The first `count` candidates. Raises: ValueError naming the item when there are fewer."""
+    """Return the first `count` candidates. Raises: ValueError naming the item when there are fewer."""
     if len(candidates) < count:
         raise ValueError(f"item {item.task}/{item.item_id} needs {count} examples, but the shots hold only {len(candidates)}")
     return list(candidates[:count])
@@ -142,7 +142,7 @@ class Task:
     """Readers of the file formats that only this benchmark uses, by format name."""
 
     def rendered(self, item: Item, style: Style) -> RenderedItem:
-        """The item alone, without examples. Raises: ValueError when the task has no such style."""
+        """Return the item alone, without examples. Raises: ValueError when the task has no such style."""
         if style not in self.render:
             raise ValueError(f"task {self.name} has no style {style!r}; it has: {', '.join(self.render)}")
         return self.render[style](item)

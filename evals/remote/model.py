@@ -62,14 +62,14 @@ class RemoteScorer:
     max_seq_len: int
 
     def token_nll(self, sequences: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Nats of tokens 1.. of each sequence, float32. Raises: ValueError for a sequence that does not fit."""
+        """Return the nats of tokens 1.. of each sequence, float32. Raises: ValueError for a sequence that does not fit."""
         for index, sequence in enumerate(sequences):
             if not 2 <= len(sequence) <= self.max_seq_len:
                 raise ValueError(f"sequence {index} has {len(sequence)} tokens; 2 to {self.max_seq_len} can be scored")
         return [-token_log_probs for token_log_probs, _ in self._echoed(sequences)]
 
     def tail_nll(self, sequences: Sequence[np.ndarray], tails: Sequence[int]) -> list[np.ndarray]:
-        """Return nats of the last `tails[i]` tokens; the server's prefix cache handles shared beginnings."""
+        """Return the nats of the last `tails[i]` tokens; the server's prefix cache handles shared beginnings."""
         return [
             -token_log_probs[len(token_log_probs) - tail :]
             for (token_log_probs, _), tail in zip(self._echoed(sequences), tails, strict=True)
@@ -86,7 +86,7 @@ class RemoteScorer:
         ]
 
     def _echoed(self, sequences: Sequence[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Return log-probabilities of tokens 1.. of each sequence and of the likeliest ones in their places, float32."""
+        """Return the log-probabilities of tokens 1.. of each sequence and of the likeliest ones in their places, float32."""
         prompts = [[int(token) for token in sequence] for sequence in sequences]
         bodies = [{"prompt": prompt, "max_tokens": 0, "echo": True, "logprobs": 1} for prompt in prompts]
         return [self._read(choice, len(prompt)) for choice, prompt in zip(self.endpoint.ask(bodies), prompts, strict=True)]
@@ -142,7 +142,7 @@ class RemoteGenerator:
         return samples
 
     def _bodies(self, prompts: Sequence[str], stops: Sequence[str], max_tokens: int) -> tuple[list[dict[str, Any]], list[int]]:
-        """The requests, and how many tokens of each prompt do not fit."""
+        """Return the requests, and how many tokens of each prompt do not fit."""
         room = self.max_seq_len + 1 - max_tokens
         if room < 2:
             raise ValueError(f"max_new_tokens is {max_tokens}; a context of {self.max_seq_len} leaves no room for a prompt")

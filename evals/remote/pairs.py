@@ -158,13 +158,13 @@ def summary(judgements: Sequence[Judgement]) -> dict[str, Any]:
 
 
 def outcome_of(verdicts: Sequence[str | None]) -> Outcome:
-    """The outcome of two verdicts, the second of which was given with the sides swapped."""
+    """Return the outcome of two verdicts, the second of which was given with the sides swapped."""
     agreed: dict[tuple[str | None, ...], Outcome] = {("A", "B"): "first", ("B", "A"): "second", ("C", "C"): "tie"}
     return "unparsed" if None in verdicts else agreed.get(tuple(verdicts), "inconsistent")
 
 
 def stated_verdict(text: str) -> str | None:
-    """The last verdict that a judgement states; None if there is none."""
+    """Return the last verdict that a judgement states; None if there is none."""
     stated = _STATED.findall(text)
     return stated[-1] if stated else None
 

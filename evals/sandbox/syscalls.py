@@ -163,5 +163,5 @@ def refuse_if(number: int, argument: int, test: int, value: int, *, holds: bool 
 
 
 def instruction(code: int, value: int, on_true: int = 0, on_false: int = 0) -> bytes:
-    """One `struct sock_filter`: jumps count instructions to skip."""
+    """Return one `struct sock_filter`: jumps count instructions to skip."""
     return struct.pack("HBBI", code, on_true, on_false, value)

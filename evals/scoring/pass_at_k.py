@@ -14,7 +14,7 @@ SHOWN = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 def pass_at_k(samples: int, right: int, k: int) -> float:
-    """The unbiased estimate 1 - C(n - c, k) / C(n, k), for n samples of which c are right.
+    """Return the unbiased estimate 1 - C(n - c, k) / C(n, k), for n samples of which c are right.
 
     As a product, 1 - prod (1 - k / i) for i from n - c + 1 to n: binomials of 128 overflow nothing but lose digits. Picking
     k samples once, or 1 - (1 - c/n)^k, is noisy or biased. Source: Chen et al. 2021, arXiv:2107.03374, section 2.1.
@@ -38,7 +38,7 @@ class PassCurve:
     highs: tuple[float, ...]
 
     def scores(self) -> list[Score]:
-        """One score for each k in `SHOWN`."""
+        """Return one score for each k in `SHOWN`."""
         numbers = list(zip(self.values, self.lows, self.highs, strict=True))
         return [Score(self.task, f"pass_at_{k}", *numbers[k - 1], self.problems) for k in SHOWN if k <= self.samples]
 
@@ -47,7 +47,7 @@ class PassCurve:
 
 
 def pass_curve(task: str, samples: int, right: Sequence[int], seed: int) -> PassCurve:
-    """The curve of problems with `right[i]` right samples each. Problems are resampled, all k together.
+    """Return the curve of problems with `right[i]` right samples each. Problems are resampled, all k together.
 
     Raises: ValueError without problems.
     """

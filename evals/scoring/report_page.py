@@ -43,13 +43,13 @@ def page(title: str, facts: Mapping[str, str], sections: Sequence[tuple[str, str
 
 
 def scores_table(scores: Sequence[Mapping[str, Any]]) -> Table:
-    """Every score with its interval and its number of items."""
+    """Return every score with its interval and its number of items."""
     numbers = ("value", "95 % interval", "items")
     return Table(("task", "metric", *numbers), [score_cells(score) for score in scores], frozenset(numbers))
 
 
 def score_cells(score: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
-    """Task, metric, value, interval, items; results of older evaluators do not say how many they attempted."""
+    """Return task, metric, value, interval, items; results of older evaluators do not say how many they attempted."""
     items = graded_of(score["n"], score.get("attempted", score["n"]))
     interval = f"{score['low']:.4f} to {score['high']:.4f}"
     return score["task"], score["metric"], f"{score['value']:.4f}", interval, items

@@ -67,7 +67,7 @@ def evaluate_benchmark(
     shots: Sequence[Item] = (),
     task: Task | None = None,
 ) -> tuple[list[Score], list[EvalRecord]]:
-    """Scores and records of a task: bits per byte of the gold answers, accuracies where there are choices, the task's
+    """Return scores and records of a task: bits per byte of the gold answers, accuracies where there are choices, the task's
     metrics.
 
     `task`: the record of the benchmark, by default the registered one of `spec.item_task`.
@@ -105,7 +105,7 @@ def _render(task: Task, spec: TaskSpec, item: Item, shots: Sequence[Item]) -> Re
 
 
 def _unconditional_pairs(spec: TaskSpec, rendered: RenderedItem) -> list[tuple[str, str]]:
-    """The choices after a bare prompt; none when all continuations are equal (a filled blank) or are letters."""
+    """Return the choices after a bare prompt; none when all continuations are equal (a filled blank) or are letters."""
     if spec.kind != "multiple_choice" or spec.style == "letters" or len(set(rendered.continuations)) == 1:
         return []
     return [(UNCONDITIONAL, ending) for ending in rendered.continuations]
@@ -150,14 +150,14 @@ def _record(spec: TaskSpec, each: _ScoredItem, checkpoint: str) -> EvalRecord:
 
 
 def _gold_facts(each: _ScoredItem) -> dict[str, object]:
-    """Which continuation is right; also the choices when they are in the prompts (equal continuations)."""
+    """Return which continuation is right; also the choices when they are in the prompts (equal continuations)."""
     endings = each.rendered.continuations
     filled = {"choices": list(each.item.choices)} if len(endings) > len(set(endings)) else {}
     return {**filled, "gold_index": each.rendered.gold, "gold": each.item.answer}
 
 
 def _choices(rendered: RenderedItem, scored: Sequence[Scored], unconditional: Sequence[Scored]) -> dict[str, Any]:
-    """The choice that each accuracy picks; the first one of equals, as in lm-eval."""
+    """Return the choice that each accuracy picks; the first one of equals, as in lm-eval."""
     characters = [len(ending.removeprefix(" ")) for ending in rendered.continuations]
     chosen: dict[str, Any] = {
         "choice": int(np.argmin([s.nats for s in scored])),

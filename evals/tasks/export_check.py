@@ -86,7 +86,7 @@ def special_tokens_wrong(exported: Artifact, tokenizer: Artifact) -> list[str]:
 
 
 def specials_of(tokenizer: Tokenizer) -> dict[int, str]:
-    """Special tokens by id."""
+    """Return the special tokens by id."""
     return {number: token.content for number, token in sorted(tokenizer.get_added_tokens_decoder().items()) if token.special}
 
 

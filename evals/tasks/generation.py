@@ -99,7 +99,7 @@ def judge(
 
 
 def extract_program(start: str, text: str) -> str | None:
-    """The program in a completion: its fenced block alone, else `start` and the completion; None for an empty
+    """Return the program in a completion: its fenced block alone, else `start` and the completion; None for an empty
     completion."""
     if not text.strip():
         return None
@@ -108,7 +108,7 @@ def extract_program(start: str, text: str) -> str | None:
 
 
 def redefined_builtins(task: Task, item: Item) -> frozenset[str]:
-    """Names of Python's builtins that the gold solution defines itself; the tests mean those (MBPP 126 defines
+    """Return the names of Python's builtins that the gold solution defines itself; the tests mean those (MBPP 126 defines
     `sum`)."""
     if not item.solution:
         return frozenset()
@@ -167,7 +167,7 @@ def _scores(spec: TaskSpec, metric: str, records: Sequence[EvalRecord], generate
 
 
 def _task_scores(task: Task, spec: TaskSpec, items: Sequence[Item], generated: Sequence[Generated]) -> list[Score]:
-    """The task's own metrics of texts, over all items."""
+    """Return the task's own metrics of texts, over all items."""
     scores = []
     for metric in (metric for metric in task.metrics if metric.reads == "text"):
         values = [metric.value(item, Outcome(text=each.text)) for item, each in zip(items, generated, strict=True)]

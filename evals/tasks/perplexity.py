@@ -86,7 +86,7 @@ def evaluate_perplexity(
     checkpoint: str,
     seed: int,
 ) -> tuple[list[Score], list[EvalRecord]]:
-    """Scores by tag: micro, macro over leaves, and with Levanter's weights; also nats a token and unigram entropy."""
+    """Return scores by tag: micro, macro over leaves, and with Levanter's weights; also nats a token and unigram entropy."""
     documents = heldout_documents(corpora, task)
     if not documents:
         raise ValueError(f"task {task.name}: the corpora hold no held-out document")
@@ -124,12 +124,12 @@ def evaluate_perplexity(
 
 
 def document_nats(scorer: TokenScorer, tokens: Sequence[np.ndarray], start_token: int) -> np.ndarray:
-    """Nats of every document [documents]; each token is scored once, in windows without overlap."""
+    """Return the nats of every document [documents]; each token is scored once, in windows without overlap."""
     return np.array([nats.sum() for nats in token_nats(scorer, tokens, start_token)])
 
 
 def token_nats(scorer: TokenScorer, tokens: Sequence[np.ndarray], start_token: int) -> list[np.ndarray]:
-    """Nats of every token of every document (float64), in windows without overlap.
+    """Return the nats of every token of every document (float64), in windows without overlap.
 
     Raises: ValueError where they are not finite: a sum with such a one says nothing.
     """
@@ -152,7 +152,7 @@ def token_nats(scorer: TokenScorer, tokens: Sequence[np.ndarray], start_token: i
 
 
 def unigram_entropy_nats(tokens: Sequence[np.ndarray]) -> float:
-    """Entropy of the tokens' empirical distribution, which is the best loss of any unigram model on them."""
+    """Return the entropy of the tokens' empirical distribution, which is the best loss of any unigram model on them."""
     counts = np.unique(np.concatenate(tokens), return_counts=True)[1].astype(np.float64)
     shares = counts / counts.sum()
     return float(-(shares * np.log(shares)).sum())

@@ -104,7 +104,7 @@ def run_tasks(model: OpenModel, inputs: TaskInputs, tasks: Sequence[TaskSpec], t
 
 
 def incomplete_tasks(records: Sequence[EvalRecord]) -> list[str]:
-    """Names of tasks with too few graded items."""
+    """Return the names of tasks with too few graded items."""
     graded: dict[str, list[bool]] = {}
     for record in records:
         graded.setdefault(record.task, []).append(record.verdict == "graded")

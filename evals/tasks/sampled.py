@@ -57,7 +57,7 @@ def evaluate_samples(
 
 
 def item_seed(seed: int, task: str, item_id: str) -> int:
-    """The sampler's seed of an item, below 2^60: it depends on no other item."""
+    """Return the sampler's seed of an item, below 2^60: it depends on no other item."""
     return int(text_digest(f"{seed}\x1f{task}\x1f{item_id}")[:15], 16)
 
 

@@ -15,11 +15,11 @@ class TokenScorer(Protocol):
     def max_seq_len(self) -> int: ...
 
     def token_nll(self, sequences: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Nats of tokens 1.. of each sequence, given the tokens before them."""
+        """Return the nats of tokens 1.. of each sequence, given the tokens before them."""
         ...
 
     def tail_nll(self, sequences: Sequence[np.ndarray], tails: Sequence[int]) -> list[np.ndarray]:
-        """Nats of the last `tails[i]` tokens of each sequence; common prefixes are computed once."""
+        """Return the nats of the last `tails[i]` tokens of each sequence; common prefixes are computed once."""
         ...
 
     def tail_is_greedy(self, sequences: Sequence[np.ndarray], tails: Sequence[int]) -> list[bool]:
@@ -41,7 +41,7 @@ class Scored:
 def score_continuations(
     scorer: TokenScorer, tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]], start_token: int, *, greedy: bool = False
 ) -> list[Scored | None]:
-    """Nats of each continuation after its prompt; equal pairs are scored once.
+    """Return the nats of each continuation after its prompt; equal pairs are scored once.
 
     `start_token` precedes the prompt, which is cut on the left to fit; None if the continuation alone is too long. Prompt and
     continuation are encoded separately. lm-eval encodes them together, so its accuracies may differ

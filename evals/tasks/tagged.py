@@ -85,7 +85,7 @@ def batch_weighted(
 
 
 def byte_lengths(tokenizer: Tokenizer) -> np.ndarray | None:
-    """Bytes of text of each id [vocabulary], 0 for special tokens; None for a tokenizer that is not byte-level.
+    """Return the bytes of text of each id [vocabulary], 0 for special tokens; None for a tokenizer that is not byte-level.
 
     A byte-level token has one character for each byte.
     """
@@ -97,7 +97,7 @@ def byte_lengths(tokenizer: Tokenizer) -> np.ndarray | None:
 
 
 def tags_above(leaf: str) -> list[str]:
-    """The tags above a leaf, the widest first."""
+    """Return the tags above a leaf, the widest first."""
     parts = leaf.split("/")
     return ["/".join(parts[:depth]) for depth in range(1, len(parts))]
 

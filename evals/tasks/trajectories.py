@@ -62,7 +62,7 @@ def evaluate_trajectories(
     checkpoint: str,
     seed: int,
 ) -> tuple[list[Score], list[EvalRecord]]:
-    """Nats a counted token and bits a counted byte; also nats a token over all tokens, without the mask.
+    """Return the nats a counted token and bits a counted byte; also nats a token over all tokens, without the mask.
 
     Bytes need a byte-level tokenizer; special tokens (an end of turn) have 0 bytes. Raises: ValueError without trajectories.
     """

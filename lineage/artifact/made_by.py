@@ -45,13 +45,13 @@ def _user() -> str:
 
 @cache
 def _of_the_wheel() -> str:
-    """The commit that the wheel was built from; git would answer for the repository that the environment lies in."""
+    """Return the commit that the wheel was built from; git would answer for the repository that the environment lies in."""
     return (CODE / COMMIT_FILE).read_text().strip()
 
 
 @cache
 def _checked_out(repository: Path) -> str:
-    """The commit that git has checked out. Cached: asking takes 20 ms, and a process does not change its code."""
+    """Return the commit that git has checked out. Cached: asking takes 20 ms, and a process does not change its code."""
     command = ["git", "-C", str(repository), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=GIT_SECONDS, check=True)

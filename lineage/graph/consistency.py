@@ -192,7 +192,7 @@ def _attributed(manifests: Manifests, events: Iterable[LogEvent]) -> tuple[list[
 
 
 def _other_bytes(event: LogEvent, manifest: Manifest, again: str) -> Iterator[Disagreement]:
-    """A disagreement if the event reports another data version than the manifest has."""
+    """Yield a disagreement if the event reports another data version than the manifest has."""
     if event.data_version != manifest.data_version:
         in_event = f"event {event.number} says {event.data_version or 'none'}"
         statements = ((MANIFEST, f"data version {manifest.data_version}"), (EVENT, in_event))

@@ -177,7 +177,7 @@ def read_manifests(store: Store, stamps: Mapping[str, str]) -> LineageTables:
 
 
 def tables_of(rows: Sequence[tuple[str, Manifest, str]]) -> LineageTables:
-    """Tables of (address, manifest, stamp) triples."""
+    """Return the tables of (address, manifest, stamp) triples."""
     return _sorted(
         pl.DataFrame([artifact_row(*triple) for triple in rows], schema=ARTIFACTS_SCHEMA, orient="row"),
         pl.DataFrame([row for a, m, _ in rows for row in edge_rows(a, m)], schema=EDGES_SCHEMA, orient="row"),
@@ -225,7 +225,7 @@ def artifact_row(address: str, manifest: Manifest, stamp: str) -> tuple[Any, ...
 
 
 def edge_rows(address: str, manifest: Manifest) -> list[tuple[str, ...]]:
-    """Rows of EDGES_SCHEMA, one an input."""
+    """Return the rows of EDGES_SCHEMA, one an input."""
     spec = manifest.spec
     return [
         (address, ref.name, ref.address, ref.data_version, spec.name, spec.stage, _input_name(ref.key, ref.partition))

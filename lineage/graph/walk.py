@@ -67,7 +67,7 @@ class LineageGraph:
         return address in self._created
 
     def walk(self, address: str, direction: Direction) -> list[str]:
-        """The address and all its ancestors ("up") or descendants ("down"), nearest first.
+        """Return the address and all its ancestors ("up") or descendants ("down"), nearest first.
 
         Raises: ValueError for an address that the tables do not have.
         """
@@ -78,7 +78,7 @@ class LineageGraph:
         return [self.addresses[i] for i in order]
 
     def reach(self, addresses: Iterable[str], direction: Direction) -> set[str]:
-        """The addresses and all their ancestors ("up") or descendants ("down")."""
+        """Return the addresses and all their ancestors ("up") or descendants ("down")."""
         reached: set[str] = set()
         for address in addresses:
             if address not in reached:

@@ -41,7 +41,7 @@ def freeze_chosen(out: Writer, config: ChosenMixtureConfig, caches: tuple[Artifa
 
 
 def chosen_weights(artifact: Artifact, choice: str) -> Mapping[str, float]:
-    """The weights of a choice, checked. Raises: ValueError naming the choices that there are, or what is no weight."""
+    """Return the weights of a choice, checked. Raises: ValueError naming the choices that there are, or what is no weight."""
     choices = artifact.manifest.extra.get(WEIGHTS)
     if not isinstance(choices, dict) or not isinstance(choices.get(choice), dict):
         known = ", ".join(sorted(choices)) if isinstance(choices, dict) else "none"

@@ -87,5 +87,5 @@ def splitmix(values: np.ndarray, key: np.ndarray) -> np.ndarray:
 
 
 def multiply_add(values: np.ndarray, key: np.ndarray) -> np.ndarray:
-    """The mixing step of Marin's permutation: it only carries upward."""
+    """Apply the mixing step of Marin's permutation: it only carries upward."""
     return values * MULTIPLIER + key

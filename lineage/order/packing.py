@@ -64,7 +64,7 @@ class PackingStatistics:
 
 
 def plan_files(component: int) -> list[str]:
-    """Paths of a plan in a mixture, by the number of its component."""
+    """Return the paths of a plan in a mixture, by the number of its component."""
     return [f"{FOLDER}/{component:03d}/{name}" for name in FILES]
 
 

@@ -94,7 +94,7 @@ class Permutation:
         return _moved((self,), np.zeros(1, np.int64), indices, inverse=True)
 
     def networks(self) -> list[Network]:
-        """The networks that `_moved` uses: for a block shuffle NETWORKS, by name, else one."""
+        """Return the networks that `_moved` uses: for a block shuffle NETWORKS, by name, else one."""
         if not isinstance(self.kind, BlockShuffle):
             return [Network(self.size, _round_keys(self.kind, self.size, self.key))]
         blocks, rest = divmod(self.size, self.kind.io_block)

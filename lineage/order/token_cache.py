@@ -115,7 +115,7 @@ class TokenCache:
         return sum(shard.num_documents for shard in self.shards)
 
     def read(self, start: int, stop: int) -> np.ndarray:
-        """Tokens `[start, stop)` across shards, in the cache's dtype."""
+        """Return the tokens `[start, stop)` across shards, in the cache's dtype."""
         out = np.empty(max(0, stop - start), self.dtype)
         self._check_span(start, stop)
         copy_span(self.arrays, self._bases, start, out)
@@ -127,7 +127,7 @@ class TokenCache:
         copy_span(self.arrays, self._bases, start, out)
 
     def read_weights(self, start: int, stop: int) -> np.ndarray:
-        """Loss weights of the tokens `[start, stop)` as targets, float32; ones where the cache has none."""
+        """Return the loss weights of the tokens `[start, stop)` as targets, float32; ones where the cache has none."""
         out = np.empty(max(0, stop - start), np.float32)
         self.read_weights_into(start, out)
         return out
@@ -158,11 +158,11 @@ class TokenCache:
             raise ValueError(f"{self.artifact_name}: span [{start}, {stop}) is outside its {self.num_tokens} tokens")
 
     def document_ids(self) -> list[str]:
-        """Ids in the order of the tokens."""
+        """Return the ids in the order of the tokens."""
         return [row.tobytes().hex() for row in self.ids]
 
     def document_span(self, document_id: str) -> tuple[int, int] | None:
-        """First token and end of a document, or None when it is not here."""
+        """Return the first token and end of a document, or None when it is not here."""
         index = self._index.find(bytes.fromhex(document_id))
         if index is None:
             return None

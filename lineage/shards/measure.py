@@ -80,7 +80,7 @@ def _tree_rss_bytes(pid: int) -> int:
 
 
 def rss_bytes(pid: int) -> int:
-    """Resident bytes of a process; 0 when it has ended."""
+    """Return the resident bytes of a process; 0 when it has ended."""
     try:
         return int(read_proc(f"{pid}/statm").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (FileNotFoundError, ProcessLookupError):
@@ -88,7 +88,7 @@ def rss_bytes(pid: int) -> int:
 
 
 def process_tree(pid: int) -> Iterator[int]:
-    """A process and its living descendants."""
+    """Yield a process and its living descendants."""
     yield pid
     try:
         tasks = [task.name for task in Path(f"/proc/{pid}/task").iterdir()]

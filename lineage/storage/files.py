@@ -36,17 +36,17 @@ class Reads(Protocol):
     """What gives the bytes of small files."""
 
     def read_bytes(self, address: str) -> bytes | None:
-        """Bytes of a file, or None when there is none."""
+        """Return the bytes of a file, or None when there is none."""
 
 
 class Files(Protocol):
     """The operations of a root. Names are relative to it and use `/`."""
 
     def read(self, name: str) -> bytes | None:
-        """Bytes of a file, or None when there is none."""
+        """Return the bytes of a file, or None when there is none."""
 
     def read_range(self, name: str, start: int, stop: int) -> bytes:
-        """Bytes `[start, stop)` of a file. Raises: FileNotFoundError."""
+        """Return the bytes `[start, stop)` of a file. Raises: FileNotFoundError."""
 
     def create(self, name: str, data: bytes) -> bool:
         """Write a new file atomically; False, and nothing written, when it exists already."""
@@ -55,7 +55,7 @@ class Files(Protocol):
         """Write a file whether it exists or not; a reader sees the old bytes or the new ones, whole."""
 
     def read_versioned(self, name: str) -> Versioned | None:
-        """A file with its generation, or None when there is none."""
+        """Return a file with its generation, or None when there is none."""
 
     def swap(self, name: str, data: bytes | None, generation: str) -> str | None:
         """Replace (None: delete) a file only if it still has a generation; the new one, or None when another writer was first.
@@ -73,13 +73,13 @@ class Files(Protocol):
         """Copy files to paths whose folders exist. Raises: FileNotFoundError."""
 
     def listing(self, prefix: str, name: str | None) -> dict[str, Listed]:
-        """Every file below a folder, or only those called `name`; unordered."""
+        """Return every file below a folder, or only those called `name`; unordered."""
 
     def listing_up_to(self, prefix: str, most: int) -> dict[str, Listed] | None:
-        """Every file below a folder, or None if there are more than `most` and counting them on would take requests."""
+        """Return every file below a folder, or None if there are more than `most` and counting them on would take requests."""
 
     def folders(self, name: str) -> list[str]:
-        """Names of the folders directly below one."""
+        """Return the names of the folders directly below one."""
 
     def delete(self, name: str) -> None:
         """Delete a file or a folder; nothing happens when there is none."""

@@ -170,7 +170,7 @@ class BucketFiles:
 
     @_of_bucket
     def checksums(self) -> dict[str, tuple[int, str]]:
-        """Size and checksum of every object below the root, placeholders of folders left out.
+        """Return the size and checksum of every object below the root, placeholders of folders left out.
 
         The checksum is its MD5 or, of a composed object, its CRC32C, in base64: the same in every region.
         """

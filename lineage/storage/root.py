@@ -37,7 +37,7 @@ class Storage:
         return _files(self.root)
 
     def local(self, address: str) -> Path:
-        """Path of an address on a local root."""
+        """Return the path of an address on a local root."""
         if not self.is_local:
             raise ValueError(f"{self.root} is not a local folder; fetch {address!r} first")
         return Path(self.root) / check_relative(address, f"an address below {self.root}")
@@ -46,7 +46,7 @@ class Storage:
         return f"{self.root.rstrip('/')}/{address}"
 
     def read_text(self, address: str) -> str | None:
-        """Text of a file, or None when there is none. Raises: ValueError naming a file that is no UTF-8."""
+        """Return the text of a file, or None when there is none. Raises: ValueError naming a file that is no UTF-8."""
         data = self.files.read(address)
         try:
             return None if data is None else data.decode()
@@ -54,7 +54,7 @@ class Storage:
             raise ValueError(f"{self.uri(address)} is no UTF-8 text: {error}") from error
 
     def read_bytes(self, address: str) -> bytes | None:
-        """Bytes of a file, or None when there is none."""
+        """Return the bytes of a file, or None when there is none."""
         return self.files.read(address)
 
     def read_each[T, R](self, read: Callable[[T], R], items: Iterable[T]) -> list[R]:
@@ -108,15 +108,15 @@ class Storage:
                 raise
 
     def find(self, address: str, name: str) -> list[str]:
-        """Addresses of every file called `name` below `address`, sorted; working folders (`.work`) are not looked at."""
+        """Return addresses of every file called `name` below `address`, sorted; working folders (`.work`) are not looked at."""
         return sorted(path for path in self.files.listing(address, name) if not path.startswith(WORKING))
 
     def sizes(self, address: str) -> dict[str, int]:
-        """Bytes of every file below an address, by path relative to it; none where there is nothing."""
+        """Return the bytes of every file below an address, by path relative to it; none where there is nothing."""
         return {name: facts.size for name, facts in self.listed(address).items()}
 
     def records(self, folder: str) -> list[str]:
-        """Names of the whole files directly in a folder, sorted.
+        """Return the names of the whole files directly in a folder, sorted.
 
         A name that begins with a dot is a file that is being written, or that a killed writer left
         (`lineage.storage.local`): it may be empty, so it is left out.
@@ -124,7 +124,7 @@ class Storage:
         return sorted(name for name in self.sizes(folder) if "/" not in name and not name.startswith("."))
 
     def listed(self, address: str) -> dict[str, Listed]:
-        """Every file below an address ("": the root) as a listing shows it, by path relative to it."""
+        """Return every file below an address ("": the root) as a listing shows it, by path relative to it."""
         skip = len(address) + 1 if address else 0
         return {path[skip:]: facts for path, facts in self.files.listing(address, None).items()}
 
@@ -137,7 +137,7 @@ class Storage:
         return {address: listing[address].stamp for address in sorted(listing) if not address.startswith(WORKING)}
 
     def folders(self, address: str) -> list[str]:
-        """Names of the folders directly below an address, sorted."""
+        """Return the names of the folders directly below an address, sorted."""
         return sorted(self.files.folders(address))
 
     def delete(self, address: str) -> None:

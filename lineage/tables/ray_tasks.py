@@ -56,12 +56,12 @@ class RayEngine:
 
 
 def read_rows(step: Shuffle, *arguments: object) -> list[object]:
-    """One task: the rows of every range, and their bytes."""
+    """One task: return the rows of every range, and their bytes."""
     tables = [table.combine_chunks() for table in split(step, arguments)]
     return [*tables, sum(table.nbytes for table in tables)]
 
 
 def reduce_rows(reduce: Any, *tables: pa.Table) -> tuple[pa.Table, dict[str, object]]:
-    """One task: the reduced rows of a range, and what a `Part` says of them."""
+    """One task: return the reduced rows of a range, and what a `Part` says of them."""
     table = reduce(pa.concat_tables(tables)).combine_chunks()
     return table, {"rows": table.num_rows, "bytes": table.nbytes, "digest": table_digest(table)}

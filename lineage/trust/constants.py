@@ -9,7 +9,7 @@ _NAMESPACES = frozenset({"globals", "locals", "vars", "exec", "eval", "setattr",
 
 
 def plain_constants(tree: ast.Module, nodes: Iterable[ast.AST]) -> dict[str, str]:
-    """Names that can have one value only, however the module is run.
+    """Return the names that can have one value only, however the module is run.
 
     A module that does something when it is imported (a bare call, an assignment to another object's attribute), or that can
     reach its names by their text, has none, so it counts whole. A name that is bound anywhere else, in an `if`, a `try`, a
@@ -31,7 +31,7 @@ def plain_constants(tree: ast.Module, nodes: Iterable[ast.AST]) -> dict[str, str
 
 
 def _bound(node: ast.AST) -> list[str]:
-    """Names that a node binds, at any depth."""
+    """Return the names that a node binds, at any depth."""
     if isinstance(node, ast.Name):
         return [node.id] if isinstance(node.ctx, ast.Store | ast.Del) else []
     if isinstance(node, ast.alias):

@@ -123,7 +123,7 @@ def stage_code(module_name: str) -> Code:
 
 @cache
 def code_fingerprint(module_name: str) -> str:
-    """Digest over `code_closure`: syntax trees of Python and bytes of other files; 32 hex characters.
+    """Return the digest over `code_closure`: syntax trees of Python and bytes of other files; 32 hex characters.
 
     Where a module lies does not count: an imported module counts in its importer by content, and digests are sorted by value.
     A module without code (the `__init__` of a subpackage, say) adds nothing.
@@ -139,7 +139,7 @@ def code_fingerprint(module_name: str) -> str:
 
 
 def _content(name: str, path: Path, contents: dict[str, str]) -> str:
-    """Digest of a module's syntax, in which each import of the project is replaced by the content that it brings.
+    """Return the digest of a module's syntax, in which each import of the project is replaced by the content that it brings.
 
     `contents` keeps digests by module name. A module that imports itself in a circle counts there without its imports; the
     project has no circle (tests/test_imports.py).
@@ -167,7 +167,7 @@ def _content(name: str, path: Path, contents: dict[str, str]) -> str:
 
 
 def imported_distributions(module_name: str) -> frozenset[str]:
-    """Distributions of the third-party packages that a module's closure imports, inside functions too."""
+    """Return the distributions of the third-party packages that a module's closure imports, inside functions too."""
     paths = [path for path in code_closure(module_name).files.values() if path.suffix == ".py"]
     names = {name for path in paths for name in _facts(path).third_party}
     return frozenset(distribution_of(name) for name in names - DRAWING_PACKAGES)

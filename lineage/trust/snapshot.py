@@ -130,7 +130,7 @@ class Reader:
         return self.snapshot.listings[self.place]
 
     def read_bytes(self, address: str) -> bytes | None:
-        """Bytes of a file, or None when there is none."""
+        """Return the bytes of a file, or None when there is none."""
         return self.snapshot.read_bytes(address, self.place)
 
 

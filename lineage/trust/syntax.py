@@ -100,7 +100,7 @@ def _one_import(
 
 
 def _called_module(call: ast.Call) -> ast.Constant | None:
-    """The `"a.b"` of `import_module("a.b")`, or the `".b"` of `import_module(".b", __package__)`."""
+    """Return the `"a.b"` of `import_module("a.b")`, or the `".b"` of `import_module(".b", __package__)`."""
     first = call.args[0] if call.args else None
     function = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     named = function in IMPORTERS and isinstance(first, ast.Constant) and isinstance(first.value, str)

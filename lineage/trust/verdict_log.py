@@ -241,7 +241,7 @@ def _text(store: Store, where: str) -> str | None:
 
 
 def _listed(store: Store) -> dict[int, set[str]]:
-    """The numbers of records that are there, and the digests of the subjects that the files beside them name."""
+    """Return the numbers of records that are there, and the digests of the subjects that the files beside them name."""
     files: dict[int, set[str]] = {}
     beside: dict[int, set[str]] = {}
     for name in store.storage.sizes(LOG_FOLDER):

@@ -26,7 +26,7 @@ class Migrations:
     manifests: tuple[ManifestMigration, ...]
 
     def steps(self, schema: int) -> tuple[ManifestMigration, ...]:
-        """The steps from a schema to the newest, in order."""
+        """Return the steps from a schema to the newest, in order."""
         return tuple(sorted((step for step in self.manifests if step.since >= schema), key=lambda step: step.since))
 
     @property

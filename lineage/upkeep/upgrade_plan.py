@@ -106,7 +106,7 @@ def _is_leftover(store: Store, address: str, standing: Collection[str]) -> bool:
 
 
 def _read_all(store: Store, addresses: Collection[str]) -> tuple[dict[str, Manifest], dict[str, str], list[str]]:
-    """Every sound manifest and its text, by address, and what is wrong with the others."""
+    """Return every sound manifest and its text, by address, and what is wrong with the others."""
     manifests: dict[str, Manifest] = {}
     texts: dict[str, str] = {}
     problems = []
@@ -124,7 +124,7 @@ def _read_all(store: Store, addresses: Collection[str]) -> tuple[dict[str, Manif
 
 
 def _inputs_first(manifests: Mapping[str, Manifest]) -> list[str]:
-    """Addresses in an order in which every artifact comes after its inputs."""
+    """Return the addresses in an order in which every artifact comes after its inputs."""
     ordered: dict[str, None] = {}
     for start in manifests:
         pending = [(start, False)]
@@ -145,7 +145,7 @@ def _ref(spec: ArtifactSpec, data_version: str) -> InputRef:
 
 
 def _upgraded_spec(spec: ArtifactSpec, key_of: KeyOf, moved: Mapping[str, InputRef]) -> ArtifactSpec:
-    """The identity of an artifact under today's key, over inputs at their new addresses."""
+    """Return the identity of an artifact under today's key, over inputs at their new addresses."""
     inputs = tuple(
         replace(moved[ref.address], name=ref.name, data_version=ref.data_version) if ref.address in moved else ref
         for ref in spec.inputs

@@ -48,7 +48,7 @@ def working_folder(store: Store, spec: ArtifactSpec, code: str) -> Iterator[Path
 
 
 def left_in(store: Store) -> list[Path]:
-    """Folders of attempts on this machine that have not ended, dead or alive."""
+    """Return the folders of attempts on this machine that have not ended, dead or alive."""
     work = store.scratch / "writing"
     return [path for path in work.iterdir() if path.is_dir()] if work.exists() else []
 

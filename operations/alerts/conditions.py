@@ -37,7 +37,7 @@ class Thresholds:
 def campaign_findings(
     campaign: str, runs: Sequence[CampaignRun], evidence: Callable[[str], Mapping[str, str]] = lambda run_id: {}
 ) -> Iterator[Finding]:
-    """The newest ended run failed, or too few of the recent runs passed. `runs`: newest first.
+    """Yield a finding if the newest ended run failed, or too few of the recent runs passed. `runs`: newest first.
 
     `evidence`: run id -> what a person needs to judge a failed run, by title.
     """
@@ -69,7 +69,7 @@ def _again(campaign: str, day: str) -> str:
 
 
 def gate_findings(ledger: Ledger) -> Iterator[Finding]:
-    """Artifacts that the gate refuses because a blocking check failed or a person quarantined them."""
+    """Yield artifacts that the gate refuses because a blocking check failed or a person quarantined them."""
     verdicts = ledger.tables["verdicts"].sort("number")
     last = verdicts.unique(["store", "name", "data_version", "verdict"], keep="last").filter("standing")
     for row in last.filter(pl.col("kind").is_in(["failed", "quarantined"])).sort("number").iter_rows(named=True):
@@ -79,7 +79,7 @@ def gate_findings(ledger: Ledger) -> Iterator[Finding]:
 
 
 def waiver_findings(ledger: Ledger, today: datetime.date) -> Iterator[Finding]:
-    """Waivers that have expired while their problem still exists."""
+    """Yield waivers that have expired while their problem still exists."""
     rows = ledger.tables["waivers"].filter((pl.col("refused") == "") & (pl.col("expires") < today.isoformat()))
     for row in rows.sort("address").iter_rows(named=True):
         evidence = {"why it was given": f"{row['who']}: {row['why']}"}
@@ -88,7 +88,7 @@ def waiver_findings(ledger: Ledger, today: datetime.date) -> Iterator[Finding]:
 
 
 def budget_findings(ledger: Ledger, thresholds: Thresholds, now: datetime.datetime) -> Iterator[Finding]:
-    """The attempts of the last seven days cost more than the declared budget. Costs that are not known are named."""
+    """Yield a finding if the attempts of the last seven days cost more than the declared budget. It names unknown costs."""
     if thresholds.weekly_dollars is None:
         return
     since = (now - datetime.timedelta(days=7)).isoformat()
@@ -110,7 +110,7 @@ def disk_findings(folder: str, free: int, whole: int, thresholds: Thresholds) ->
 def queue_findings(
     queued: Mapping[str, datetime.datetime], now: datetime.datetime, thresholds: Thresholds
 ) -> Iterator[Finding]:
-    """Runs that wait for longer than they should. `queued`: run -> since when."""
+    """Yield runs that wait for longer than they should. `queued`: run -> since when."""
     limit = datetime.timedelta(minutes=thresholds.queued_minutes)
     stuck = sorted((since, run) for run, since in queued.items() if now - since > limit)
     if stuck:
@@ -126,7 +126,7 @@ def scout_findings(silent: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def probe_findings(healths: Sequence[Health]) -> Iterator[Finding]:
-    """Services whose last probes all failed."""
+    """Yield services whose last probes all failed."""
     for health in healths:
         if health.broken:
             ratio = f"{health.success_ratio:.0%} of the last day's succeeded"

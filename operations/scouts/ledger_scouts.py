@@ -18,7 +18,7 @@ SLOWER, LEAST_SECONDS = 2.0, 10.0
 
 
 def unread_caches(ledger: Ledger, now: datetime.datetime) -> Look:
-    """Token caches that no artifact has as an input, older than IDLE_DAYS."""
+    """Return token caches that no artifact has as an input, older than IDLE_DAYS."""
     oldest = (now - datetime.timedelta(days=IDLE_DAYS)).isoformat()
     caches = ledger.tables["artifacts"].filter(stage="datakit.token_cache")
     readers = ledger.tables["inputs"].select("store", address="parent").unique()
@@ -36,7 +36,7 @@ def unread_caches(ledger: Ledger, now: datetime.datetime) -> Look:
 
 
 def expired_waivers(ledger: Ledger, today: datetime.date) -> Look:
-    """Waivers past their last day. The gate refuses again what they let through."""
+    """Return waivers past their last day. The gate refuses again what they let through."""
     waivers = ledger.tables["waivers"].filter(refused="")
     findings = [
         Finding(
@@ -73,7 +73,7 @@ def unaudited_checkpoints(ledger: Ledger) -> Look:
 
 
 def flaky_checks(ledger: Ledger) -> Look:
-    """Checks whose outcome for one asset and partition changed at least twice: a repaired fault changes it once.
+    """Return checks whose outcome for one asset and partition changed at least twice: a repaired fault changes it once.
 
     It needs Dagster's database. Without the database it examines nothing.
     """
@@ -99,7 +99,7 @@ def flaky_checks(ledger: Ledger) -> Look:
 
 
 def slow_stages(ledger: Ledger) -> Look:
-    """Keys whose last finished attempt took more than twice the median of those before it on the same hardware."""
+    """Return the keys whose last finished attempt took more than twice the median of those before it on the same hardware."""
     done = ledger.tables["attempts"].filter((pl.col("state") == "done") & pl.col("seconds").is_not_null())
     keyed = done.with_columns(key=pl.col("name").str.replace(r"\[.*$", "")).sort("started")
     groups = keyed.group_by("store", "key", "stage", "hardware", maintain_order=True).agg("seconds", "name")

@@ -32,7 +32,7 @@ class Sampling:
 
 
 def uncleared_drift(stores: Sequence[Store], registry: Registry) -> Look:
-    """Newest artifacts whose code has changed without a new stage version, and that `./marin verify` has not cleared."""
+    """Return newest artifacts whose code has changed without a new stage version, and that `./marin verify` has not cleared."""
     artifacts = newest(stores)
     findings = []
     for artifact, drift in drifted_artifacts(artifacts, registry):
@@ -75,7 +75,7 @@ def unreproducible(stores: Sequence[Store], registry: Registry, day: datetime.da
 
 
 def orphaned_files(stores: Sequence[Store], before: Mapping[str, str]) -> Look:
-    """Data folders that no manifest refers to and no purge has in its trash.
+    """Return data folders that no manifest refers to and no purge has in its trash.
 
     `before`: subject -> when it was first seen, from the report before.
     A folder that is new tonight may belong to an attempt that is still copying, so it is of low severity.
@@ -111,7 +111,7 @@ class Upstream(Protocol):
 
 
 def moved_upstreams[L](loaders: Mapping[str, L], upstream_of: Callable[[L], Upstream | None]) -> Look:
-    """Sources whose origin has another revision than the pin. `loaders`: source -> how it is fetched.
+    """Return sources whose origin has another revision than the pin. `loaders`: source -> how it is fetched.
 
     An origin that does not answer is left out with the reason. A source without revisions is not examined.
     """

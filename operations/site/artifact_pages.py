@@ -94,7 +94,7 @@ def _lineage(world: World, names: Names, place: Place) -> Iterator[Block]:
 def listing(
     caption: str, columns: tuple[str, ...], rows: list[tuple[Any, ...]], numbers: tuple[int, ...] = ()
 ) -> Iterator[Block]:
-    """A table of at most LISTED rows, and a note about the rest."""
+    """Yield a table of at most LISTED rows, and a note about the rest."""
     if rows:
         yield Table(caption, columns, tuple(rows[:LISTED]), numbers)
     else:
@@ -104,7 +104,7 @@ def listing(
 
 
 def lineage_graph(world: World, names: Names, of: list[Place]) -> Graph:
-    """The artifacts, their nearest ancestors, and the edges between all of them."""
+    """Return the artifacts, their nearest ancestors, and the edges between all of them."""
     places: dict[Place, None] = dict.fromkeys(of)
     for place in of:
         places.update(dict.fromkeys(world.ancestors(place, BOXES)))

@@ -17,7 +17,7 @@ type Group = tuple[str, str]
 
 
 def runs_of(world: World) -> dict[Group, list[SiteArtifact]]:
-    """The checkpoints of each run, newest step last."""
+    """Return the checkpoints of each run, newest step last."""
     runs: dict[Group, list[SiteArtifact]] = {}
     for one in world.artifacts.values():
         if one.artifact.spec.stage in TRAINED:
@@ -26,7 +26,7 @@ def runs_of(world: World) -> dict[Group, list[SiteArtifact]]:
 
 
 def sweeps_of(world: World) -> dict[Group, list[SiteArtifact]]:
-    """The artifacts of each sweep, by name."""
+    """Return the artifacts of each sweep, by name."""
     sweeps: dict[Group, list[SiteArtifact]] = {}
     for one in world.artifacts.values():
         if (sweep := sweep_of(one)) is not None:
@@ -84,7 +84,7 @@ def sweep_page(world: World, names: Names, sweep: Group, members: Sequence[SiteA
 
 
 def cost_of(world: World, places: Sequence[Place]) -> str:
-    """The sum of the costs, or a text that it is unknown. An unknown cost is never 0."""
+    """Return the sum of the costs, or a text that it is unknown. An unknown cost is never 0."""
     costs: list[Mapping[str, object]] = [world.costs[place] for place in places if place in world.costs]
     unknown = sorted({str(cost["unpriced"]) for cost in costs if cost["dollars"] is None})
     if unknown or not costs:

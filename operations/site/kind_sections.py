@@ -73,7 +73,7 @@ def declared(one: SiteArtifact) -> Mapping[str, Any]:
 
 
 def licence_of(source: Mapping[str, Any]) -> str:
-    """The licence, and whether it is a claim that nobody checked."""
+    """Return the licence, and whether it is a claim that nobody checked."""
     licence = source.get("licence")
     if isinstance(licence, Mapping):
         return f"not verified; claimed: {shown(licence.get('claim'))}"
@@ -81,7 +81,7 @@ def licence_of(source: Mapping[str, Any]) -> str:
 
 
 def sources_table(world: World, names: Names, places: Sequence[Place]) -> Table | Note:
-    """The sources among the ancestors of some artifacts, with their licences."""
+    """Return the sources among the ancestors of some artifacts, with their licences."""
     above = {
         place: None for of in places for place in (of, *world.ancestors(of)) if kind_of(world.artifacts[place]) == "source"
     }
@@ -138,7 +138,7 @@ def curve_of(one: SiteArtifact) -> Curve | Note:
 
 
 def about_checkpoints(world: World, names: Names, places: Sequence[Place]) -> list[Block]:
-    """Scores and audits of some checkpoints. On the page of one checkpoint no column names it."""
+    """Return the scores and audits of some checkpoints. On the page of one checkpoint no column names it."""
     about = [(place, c) for place in places for c in world.children.get(place, ()) if c in world.artifacts]
     many = len(places) > 1
     scores = [
@@ -165,7 +165,7 @@ def _named(names: Names, place: Place, *, many: bool) -> tuple[Cell, ...]:
 
 
 def score_rows(one: SiteArtifact) -> list[tuple[str, ...]]:
-    """Task, metric, value, interval and number of items of each score."""
+    """Return task, metric, value, interval and number of items of each score."""
     rows: list[tuple[str, ...]] = _held_out_rows(one)
     extra = one.artifact.manifest.extra
     for score in rows_in(extra.get("scores") or mapping(extra.get("result")).get("scores")):
@@ -177,7 +177,7 @@ def score_rows(one: SiteArtifact) -> list[tuple[str, ...]]:
 
 
 def _held_out_rows(one: SiteArtifact) -> list[tuple[str, ...]]:
-    """The scores of a run on rewards on held-out prompts: `accuracy` of single samples and pass@k."""
+    """Return the scores of a run on rewards on held-out prompts: `accuracy` of single samples and pass@k."""
     facts = mapping(one.artifact.manifest.extra.get("held_out"))
     scores = {"accuracy": facts.get("accuracy")} | {f"pass@{k}": v for k, v in mapping(facts.get("pass_at_k")).items()}
     known = [(metric, number(value)) for metric, value in scores.items() if value is not None]

@@ -104,7 +104,7 @@ class Names:
         return Link(sweep[1], self.paths["sweep", sweep])
 
     def of_name(self, name: str, data_version: str | None = None) -> Cell:
-        """A link to an artifact by name and data version, or its name."""
+        """Return a link to an artifact by name and data version, or its name."""
         place = self.world.by_name.get((name, data_version or ""))
         return name if place is None else self.artifact(place)
 
@@ -115,7 +115,7 @@ def mapping(value: object) -> Mapping[str, Any]:
 
 
 def rows_in(value: object) -> list[Mapping[str, Any]]:
-    """The mappings of a list. Other items are left out."""
+    """Return the mappings of a list. Other items are left out."""
     return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list | tuple) else []
 
 
@@ -125,7 +125,7 @@ def is_whole(value: object) -> bool:
 
 
 def number(value: object) -> float | None:
-    """A finite number, or None for anything else."""
+    """Return a finite number, or None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return None
     try:
@@ -135,7 +135,7 @@ def number(value: object) -> float | None:
 
 
 def shown(value: object) -> str:
-    """A value for people. NULL is a dash, never 0."""
+    """Return a value for people. NULL is a dash, never 0."""
     if value is None or value == "":
         return NONE
     if isinstance(value, bool):
@@ -160,10 +160,10 @@ def as_bytes(count: int) -> str:
 
 
 def as_time(text: str) -> str:
-    """A time of a record, to the minute."""
+    """Return a time of a record, to the minute."""
     return f"{text[:10]} {text[11:16]} UTC" if re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d.*", text, re.DOTALL) else text
 
 
 def as_date(text: str) -> str:
-    """The day of a record's time, or an empty text if it has none."""
+    """Return the day of a record's time, or an empty text if it has none."""
     return text[:10] if re.match(r"\d{4}-(0[1-9]|1[0-2])-\d\d(?!\d)", text, re.ASCII) else ""

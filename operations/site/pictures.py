@@ -85,12 +85,12 @@ def lineage_svg(graph: Graph, up: str) -> str:
 
 
 def _end(text: str) -> str:
-    """The end of a long name, because the end distinguishes artifacts."""
+    """Return the end of a long name, because the end distinguishes artifacts."""
     return text if len(text) <= LABEL_CHARS else f"…{text[1 - LABEL_CHARS :]}"
 
 
 def _columns(graph: Graph) -> list[int]:
-    """The length of the longest path from an artifact without inputs."""
+    """Return the length of the longest path from an artifact without inputs."""
     columns = [0] * len(graph.boxes)
     for _ in graph.boxes:  # a path is at most as long as the number of boxes, so a cycle in bad records ends too
         changed = False
@@ -103,7 +103,7 @@ def _columns(graph: Graph) -> list[int]:
 
 
 def _rows(graph: Graph, columns: Sequence[int]) -> list[float]:
-    """Rows that keep edges short: one column after another is sorted by the mean row of its neighbours."""
+    """Return the rows that keep edges short: one column after another is sorted by the mean row of its neighbours."""
     near: Mapping[int, list[int]] = {i: [] for i in range(len(columns))}
     for start, end in graph.edges:
         near[start].append(end)

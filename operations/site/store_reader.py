@@ -48,12 +48,12 @@ class World:
     """Name and data version -> the newest artifact with both."""
 
     def parents(self, place: Place) -> list[tuple[str, Place]]:
-        """Name and place of each input that has a page."""
+        """Return the name and place of each input that has a page."""
         refs = self.artifacts[place].artifact.spec.inputs
         return [(ref.name, (place[0], ref.address)) for ref in refs if (place[0], ref.address) in self.artifacts]
 
     def ancestors(self, place: Place, most: int | None = None) -> list[Place]:
-        """The ancestors that have pages, nearest first, each once."""
+        """Return the ancestors that have pages, nearest first, each once."""
         seen: dict[Place, None] = {place: None}
         pending = [place]
         while pending and (most is None or len(seen) <= most):

@@ -117,7 +117,7 @@ def _with_ancestors(artifacts: Mapping[str, Artifact], roots: Mapping[str, str])
 
 
 def _resumable(artifacts: Sequence[Artifact]) -> dict[str, str]:
-    """The newest checkpoint of each run whose last step does not exist yet, and all rollouts of such a run."""
+    """Return the newest checkpoint of each run whose last step does not exist yet, and all rollouts of such a run."""
     newest: dict[str, Artifact] = {}
     ended = set()
     for artifact in artifacts:

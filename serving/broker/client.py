@@ -181,7 +181,7 @@ def ask_one(session: requests.Session, url: str, one: ItemRequest, headers: dict
 
 
 def _answer_of(response: requests.Response) -> dict[str, Any] | None:
-    """The answer as a JSON object; None if it is anything else."""
+    """Return the answer as a JSON object; None if it is anything else."""
     try:
         answer = response.json()
     except requests.JSONDecodeError:

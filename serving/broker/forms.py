@@ -57,13 +57,13 @@ def read_status(text: str) -> int:
 
 
 def digest_of(path: str, document: dict[str, Any]) -> str:
-    """Digest of a request; equal requests have equal digests."""
+    """Return the digest of a request; equal requests have equal digests."""
     canonical = json.dumps(document, sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(f"{path}\n{canonical}".encode(), digest_size=16).hexdigest()
 
 
 def key_of(method: str, path: str, document: dict[str, Any], named: str | None = None) -> str:
-    """Key of a request: equal for requests that must have equal answers, or that the client gave one name.
+    """Return the key of a request: equal for requests that must have equal answers, or that the client gave one name.
 
     A sampled request without a name gets a new key every time, with or without a seed. So a rollout that is requested again is
     computed again. A request that names no model gets a new key too, because the next worker may serve another model.

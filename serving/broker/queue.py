@@ -250,7 +250,7 @@ class WorkQueue:
         return None if row is None else Answer(*row)
 
     def counts(self) -> dict[str, int]:
-        """Requests by state."""
+        """Return requests by state."""
         by_state = dict(self.db.execute("SELECT state, count(*) FROM requests GROUP BY state").fetchall())
         return {state: by_state.get(state, 0) for state in ("waiting", "leased", "done")}
 

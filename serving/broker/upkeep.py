@@ -42,7 +42,7 @@ class Upkeep:
             self.on_fault(fault)
 
     def trouble(self) -> str | None:
-        """Why the broker is unhealthy; None if it is healthy."""
+        """Return why the broker is unhealthy; None if it is healthy."""
         silence = time.monotonic() - self.swept
         if self.fault is not None:
             return f"no sweep since {silence:.1f} s: {self.fault!r}"

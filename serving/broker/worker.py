@@ -143,7 +143,7 @@ class Worker:
                 self.held.discard(request["lease"])
 
     def _ask(self, request: dict[str, Any]) -> requests.Response | None:
-        """The server's answer; None if the request is not the cause of a failure. Then the lease is returned."""
+        """Return the server's answer; None if the request is not the cause of a failure. Then the lease is returned."""
         headers = {"content-type": "application/json", **_bearer(self.server_key)}
         where, body = self.server + request["path"], request["body"].encode()
         try:

@@ -49,13 +49,13 @@ class Choice:
         self.weights = delta.weights
 
     def complete(self) -> dict[str, Any]:
-        """The choice object of an answer that is not streamed."""
+        """Return the choice object of an answer that is not streamed."""
         if self.kind == "completion":
             return self._choice({"text": self.text}, self.scores, first=True)
         return self._choice({"message": {"role": "assistant", "content": self.text}}, self.scores, first=True)
 
     def event(self, delta: Delta) -> dict[str, Any]:
-        """The choice object of one event of a stream, after `take`."""
+        """Return the choice object of one event of a stream, after `take`."""
         self.events += 1
         first = self.events == 1
         if self.kind == "completion":
@@ -87,11 +87,11 @@ class Choice:
         return facts | kept
 
     def _shown(self, score: TokenScore) -> float | None:
-        """The log-probability that `logprobs` shows."""
+        """Return the log-probability that `logprobs` shows."""
         return score.drawn.log_prob if self.ask.reported.processed and score.drawn is not None else score.log_prob
 
     def _log_probs(self, scores: Iterable[TokenScore]) -> dict[str, Any] | None:
-        """Log-probabilities of every generated token, with those after a stop string and the end token.
+        """Return the log-probabilities of every generated token, with those after a stop string and the end token.
 
         lm-eval expects the end token and drops it.
         """
@@ -131,7 +131,7 @@ def answer(
 
 
 def prompt_of(kind: Kind, choices: list[Choice]) -> dict[str, Any]:
-    """The prompt's tokens, which a chat has beside its choices (as in vLLM), if the client wants tokens."""
+    """Return the prompt's tokens, which a chat has beside its choices (as in vLLM), if the client wants tokens."""
     ask = choices[0].ask
     return {"prompt_token_ids": ask.prompt} if kind == "chat" and ask.reported.token_ids else {}
 

@@ -48,7 +48,7 @@ class NoRoomError(ValueError):
 
 
 def free_bytes() -> int:
-    """Free memory in bytes: the device's if JAX reports it, else what the host has without swapping."""
+    """Return the free memory in bytes: the device's if JAX reports it, else what the host has without swapping."""
     facts = jax.devices()[0].memory_stats() or {}
     if "bytes_limit" in facts:
         return facts["bytes_limit"] - facts.get("bytes_in_use", 0)
@@ -106,12 +106,12 @@ class Engine:
         self.reserved.add(lane)
 
     def lane_bytes(self, lane: int) -> int:
-        """Bytes of a lane's cache, as `trainer.model.decoding.empty_cache` allocates it."""
+        """Return the bytes of a lane's cache, as `trainer.model.decoding.empty_cache` allocates it."""
         config = self.config
         return 8 * config.num_layers * self.settings.rows * lane * config.num_kv_heads * config.head_size
 
     def lane_for(self, num_tokens: int) -> int:
-        """Length of the lane for a request of `num_tokens` tokens: blocks times a power of two, or the longest lane."""
+        """Return length of the lane for a request of `num_tokens` tokens: blocks times a power of two, or the longest lane."""
         block = self.settings.block_tokens
         longest = -(-self.config.max_seq_len // block) * block
         length = block
@@ -147,7 +147,7 @@ class Engine:
         return np.asarray(log_probs)
 
     def next_log_probs(self, hidden: jax.Array, position: int) -> Float[np.ndarray, " V"]:
-        """Log-probabilities of the token after one position of a block."""
+        """Return the log-probabilities of the token after one position of a block."""
         return np.asarray(_log_probs_at(self.model, hidden, jnp.int32(position)))
 
     def score(self, hidden: jax.Array, targets: Sequence[int], top: int) -> BlockScores:

@@ -73,7 +73,7 @@ def _ask(
 
 
 def _grammar(request: Sampled, served: LoadedModel) -> Grammar | None:
-    """The grammar of `response_format`; None if any text is allowed. Raises: RequestError, 400."""
+    """Return the grammar of `response_format`; None if any text is allowed. Raises: RequestError, 400."""
     form = request.response_format
     if (form.json_schema is not None if form is not None else False) != (form is not None and form.type == "json_schema"):
         raise RequestError(

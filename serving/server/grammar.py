@@ -26,7 +26,7 @@ class Grammar:
     end_token: int
 
     def begin(self) -> "Constraint":
-        """The state of a new answer."""
+        """Return the state of a new answer."""
         return Constraint(self, llguidance.LLMatcher(self.tokenizer, self.source))
 
 
@@ -38,7 +38,7 @@ class Constraint:
     matcher: llguidance.LLMatcher
 
     def allowed(self) -> Bool[np.ndarray, " V"]:
-        """The tokens that may come next. Raises: ValueError if the grammar fails, for example on a limit of its size."""
+        """Return the tokens that may come next. Raises: ValueError if the grammar fails, for example on a limit of its size."""
         words = llguidance.numpy.allocate_token_bitmask(1, self.grammar.vocab_size)
         llguidance.numpy.fill_next_token_bitmask(self.matcher, words, 0)
         if self.matcher.is_error():
@@ -70,5 +70,5 @@ def _refused(problem: str) -> RequestError:
 
 @functools.lru_cache(maxsize=2)
 def _token_trie(tokenizer: str, vocab_size: int, end_token: int) -> llguidance.LLTokenizer:
-    """The tokenizer in llguidance's form; made once, because it takes .1 to 1 s for a large vocabulary."""
+    """Return the tokenizer in llguidance's form; made once, because it takes .1 to 1 s for a large vocabulary."""
     return llguidance.LLTokenizer(tokenizer, n_vocab=vocab_size, eos_token=end_token)

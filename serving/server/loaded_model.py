@@ -105,7 +105,7 @@ def shortened(served: LoadedModel, context: int) -> LoadedModel:
 
 
 def opening_token(folder: Path, tokenizer: Tokenizer, imported: HfFolder) -> int:
-    """The token that opens texts: the tokenizer's `bos_token`, else that of `config.json`, else the end of a document.
+    """Return the token that opens texts: the tokenizer's `bos_token`, else that of `config.json`, else the end of a document.
 
     Raises: ValueError for a `bos_token` that the tokenizer does not have.
     """
@@ -119,7 +119,7 @@ def opening_token(folder: Path, tokenizer: Tokenizer, imported: HfFolder) -> int
 
 
 def turn_end(template: ChatTemplate | None, tokenizer: Tokenizer) -> frozenset[int]:
-    """The token that ends a turn of a chat; empty if no template names one."""
+    """Return the token that ends a turn of a chat; empty if no template names one."""
     token = tokenizer.token_to_id(template.eos_token) if template is not None and template.eos_token else None
     return frozenset() if token is None else frozenset({token})
 

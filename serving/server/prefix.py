@@ -50,7 +50,7 @@ class PrefixCache:
 
 
 def block_keys(tokens: np.ndarray, block_tokens: int, cache_length: int, *, incomplete: bool = False) -> list[bytes]:
-    """Keys of the full blocks of a prompt; each is a digest of the previous key and the block's tokens.
+    """Return the keys of the full blocks of a prompt; each is a digest of the previous key and the block's tokens.
 
     `incomplete`: the last block gets a key too if it is not full.
     """

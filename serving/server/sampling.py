@@ -75,13 +75,13 @@ class SamplingDistribution:
     """Probability of the kept tokens together under the tempered distribution of all tokens; 1 for a greedy choice."""
 
     def draw(self, u: float) -> Drawn:
-        """The first token at which the cumulative probability is above `u`, for u in [0, 1)."""
+        """Return the first token at which the cumulative probability is above `u`, for u in [0, 1)."""
         cumulative = np.cumsum(self.weights)
         place = min(int(np.searchsorted(cumulative, u * cumulative[-1], side="right")), len(self.tokens) - 1)
         return Drawn(int(self.tokens[place]), float(np.log(self.weights[place] / cumulative[-1])))
 
     def log_probs(self, vocab_size: int) -> Float[np.ndarray, " V"]:
-        """Log-probabilities of all tokens, -inf for those that cannot be drawn."""
+        """Return the log-probabilities of all tokens, -inf for those that cannot be drawn."""
         full = np.full(vocab_size, -np.inf)
         full[self.tokens] = np.log(self.weights / self.weights.sum())
         return full
@@ -90,7 +90,7 @@ class SamplingDistribution:
 def sampling_distribution(
     log_probs: Float[np.ndarray, " V"], sampling: Sampling, allowed: Bool[np.ndarray, " V"] | None = None
 ) -> SamplingDistribution:
-    """The distribution that `sampling` makes of a model's log-probabilities.
+    """Return the distribution that `sampling` makes of a model's log-probabilities.
 
     `allowed`: tokens that a grammar permits; the others are left out first. Raises: ValueError if none is left.
     """
@@ -117,7 +117,7 @@ def sampling_distribution(
 
 
 def uniform(seed: int, sample: int, position: int) -> float:
-    """The number in [0, 1) that decides token `position` (0 is the first generated one) of sample `sample` of a prompt.
+    """Return the number in [0, 1) that decides token `position` (0 is the first generated one) of sample `sample` of a prompt.
 
     It is the first output x of Philox4x64-10 with key (seed, sample) and counter (position + 1, 0, 0, 0), as
     floor(x / 2^11) / 2^53. Source: Salmon et al. 2011; NumPy's `Philox` adds 1 to the counter before its first output.
@@ -127,7 +127,7 @@ def uniform(seed: int, sample: int, position: int) -> float:
 
 
 def likeliest(log_probs: Float[np.ndarray, " V"], count: int) -> list[tuple[int, float]]:
-    """The `count` likeliest tokens with their log-probabilities, likeliest first; ties by lowest id, none of -inf."""
+    """Return the `count` likeliest tokens with their log-probabilities, likeliest first; ties by lowest id, none of -inf."""
     count = min(count, len(log_probs))
     if count == 0:
         return []

@@ -92,7 +92,7 @@ def text_behind(tokenizer: Tokenizer, before: Sequence[int], tokens: Sequence[in
 
 
 def whole_end(tokenizer: Tokenizer, tokens: Sequence[int]) -> Sequence[int]:
-    """The fewest tokens at the end that are complete text; none if a token's text never depends on its context."""
+    """Return the fewest tokens at the end that are complete text; none if a token's text never depends on its context."""
     if is_byte_level(tokenizer):
         return ()
     ends = (tokens[-count:] for count in range(1, min(MOST_BEFORE, len(tokens)) + 1))
@@ -115,5 +115,5 @@ def text_tokens(tokenizer: Tokenizer, text: str) -> list[int]:
 
 
 def _overlap(text: str, stop: str) -> int:
-    """Length of the longest proper prefix of `stop` that ends `text`."""
+    """Return the length of the longest proper prefix of `stop` that ends `text`."""
     return next((n for n in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:n])), 0)

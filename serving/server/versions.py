@@ -16,7 +16,7 @@ class WeightsVersion:
     """Data versions of the weights and of the tokenizer: `system_fingerprint` of answers, `data_version` of `/v1/models`."""
 
     def fields(self) -> dict[str, Any]:
-        """The fields of an answer."""
+        """Return the fields of an answer."""
         return {"system_fingerprint": self.fingerprint, "weights_version": self.short()}
 
     def short(self) -> dict[str, Any] | None:

@@ -28,7 +28,7 @@ def read_boolq_requests(path: Path) -> Iterator[Channels]:
 
 
 def read_boolq_rows(path: Path) -> Iterator[Channels]:
-    """The hub's table. Its questions have no question mark; the request files have one, so it is added here."""
+    """Yield the hub's table. Its questions have no question mark; the request files have one, so it is added here."""
     for row, record in enumerate(table_rows(path)):
         question = f"{record['question'].strip().removesuffix('?')}?"
         yield choice_channels(f"{row:04d}", question, ["yes", "no"], int(not record["answer"])) | {"passage": record["passage"]}

@@ -15,7 +15,7 @@ _LINKS = {"cause": "because", "effect": "therefore"}
 
 
 def _linked(item: Item) -> RenderedItem:
-    """The premise and a conjunction, continued by each choice with a small first letter (as in lm-eval)."""
+    """Return the premise and a conjunction, continued by each choice with a small first letter (as in lm-eval)."""
     kind = next(kind for kind, question in QUESTIONS.items() if item.question.endswith(question))
     premise = item.question.removesuffix(QUESTIONS[kind]).strip()
     endings = tuple(continuation(choice[0].lower() + choice[1:]) for choice in item.choices)

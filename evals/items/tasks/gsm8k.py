@@ -18,7 +18,7 @@ _ANY_NUMBER = re.compile(_NUMBER)
 
 
 def extract_number(text: str) -> str | None:
-    """The last stated answer of a text, else its last number, in the form that `plain_number` gives."""
+    """Return the last stated answer of a text, else its last number, in the form that `plain_number` gives."""
     stated = next((matched[-1] for form in _STATED if (matched := form.findall(text))), None)
     if stated is None:
         numbers = _ANY_NUMBER.findall(text)
@@ -70,7 +70,7 @@ def read_gsm8k_requests(path: Path) -> Iterator[Channels]:
 
 
 def read_gsm8k_rows(path: Path) -> Iterator[Channels]:
-    """The hub's table. `answer` is the worked solution, and its last line is `#### 18`."""
+    """Yield the hub's table. `answer` is the worked solution, and its last line is `#### 18`."""
     for row, record in enumerate(table_rows(path)):
         solution, mark, answer = record["answer"].strip().rpartition("\n#### ")
         if not mark:

@@ -17,7 +17,7 @@ def _head(item: Item) -> str:
 
 
 def read_hellaswag(path: Path) -> Iterator[Channels]:
-    """The hub's table. Question = "<activity>: <context>", without WikiHow markers, as lm-eval and OLMES clean it."""
+    """Yield the hub's table. Question = "<activity>: <context>", without WikiHow markers, as lm-eval and OLMES clean it."""
     for row, record in enumerate(table_rows(path)):
         context = f"{record['activity_label']}: {record['ctx_a']} {record['ctx_b'].capitalize()}"
         endings = [clean_wikihow(ending) for ending in record["endings"]]

@@ -10,7 +10,7 @@ from evals.items.task import Channels, RenderedItem, Task
 
 
 def _function(item: Item) -> RenderedItem:
-    """The prompt without any change, because the completion must match its indentation."""
+    """Return the prompt without any change, because the completion must match its indentation."""
     return RenderedItem((item.question,), (item.solution,), 0)
 
 

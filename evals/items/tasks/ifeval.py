@@ -36,7 +36,7 @@ def followed(item: Item, text: str, *, loose: bool = False) -> list[bool]:
 
 
 def loose_texts(text: str) -> list[str]:
-    """The text without its first line, its last line or both, each with and without stars."""
+    """Return the text without its first line, its last line or both, each with and without stars."""
     lines = text.split("\n")
     cut = [text, *("\n".join(part).strip() for part in (lines[1:], lines[:-1], lines[1:-1]))]
     return list(dict.fromkeys([*cut, *(one.replace("*", "") for one in cut)]))
@@ -51,7 +51,7 @@ def _prompt_level(item: Item, outcome: Outcome, *, loose: bool) -> float:
 
 
 def _instruction_level(item: Item, outcome: Outcome, *, loose: bool) -> float:
-    """The number of instructions that are followed."""
+    """Return the number of instructions that are followed."""
     return float(sum(followed(item, outcome.text, loose=loose)))
 
 

@@ -10,7 +10,7 @@ from evals.items.task import Channels, Metric, Outcome, Task
 
 
 def first_word(text: str) -> str | None:
-    """The first word of a text without punctuation around it; None when there is none."""
+    """Return the first word of a text without punctuation around it; None when there is none."""
     words = text.split()
     return words[0].strip(".,!?;:'\"“”’") or None if words else None
 

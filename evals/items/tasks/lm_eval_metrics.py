@@ -53,7 +53,7 @@ class Filter:
     regexes: tuple[Regex, ...]
 
     def find(self, text: str) -> str | None:
-        """The filtered text; None when a regex does not match."""
+        """Return the filtered text; None when a regex does not match."""
         for regex in self.regexes:
             match = regex.find(text)
             if match is None:
@@ -62,7 +62,7 @@ class Filter:
         return text
 
     def apply(self, text: str) -> str:
-        """The filtered text as lm-eval compares it: a regex without a match gives its fallback to the next one."""
+        """Return the filtered text as lm-eval compares it: a regex without a match gives its fallback to the next one."""
         for regex in self.regexes:
             match = regex.find(text)
             text = regex.fallback if match is None else match
@@ -70,7 +70,7 @@ class Filter:
 
 
 def read_filters(task: str, filter_list: Sequence[Mapping[str, Any]] | None) -> tuple[Filter, ...]:
-    """The filters of a task; one that changes nothing when it has none. Raises: ValueError for another function."""
+    """Return the filters of a task; one that changes nothing when it has none. Raises: ValueError for another function."""
     if not filter_list:
         return (Filter("none", ()),)
     return tuple(Filter(entry["name"], tuple(_regexes(task, entry["filter"]))) for entry in filter_list)
@@ -115,7 +115,7 @@ def metrics_of(
     metric_list: Sequence[Mapping[str, Any]],
     filters: Sequence[Filter],
 ) -> tuple[Metric, ...]:
-    """The metrics by lm-eval's names; those of generated texts are `<metric>,<filter>`.
+    """Return the metrics by lm-eval's names; those of generated texts are `<metric>,<filter>`.
 
     Raises: ValueError for a metric, an aggregation or an option that is not supported.
     """

@@ -63,7 +63,7 @@ _Loader.add_constructor("!function", lambda loader, node: FunctionName(loader.co
 
 
 def parse_yaml(text: str) -> dict[str, Any]:
-    """The mapping in a YAML text. Raises: ValueError when it is none, or when it includes another file."""
+    """Return the mapping in a YAML text. Raises: ValueError when it is none, or when it includes another file."""
     config = yaml.load(text, _Loader)  # a subclass of SafeLoader
     if not isinstance(config, dict):
         raise ValueError(f"an lm-eval task is a YAML mapping, not {type(config).__name__}")
@@ -73,7 +73,7 @@ def parse_yaml(text: str) -> dict[str, Any]:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file, over the files that it includes (paths relative to it)."""
+    """Return the mapping in a YAML file, over the files that it includes (paths relative to it)."""
     config = yaml.load(path.read_text(), _Loader)
     included = config.pop("include", [])
     merged: dict[str, Any] = {}
@@ -85,7 +85,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 def lm_eval_task(
     config: Mapping[str, Any], functions: Mapping[str, Callable] = MappingProxyType({}), format_name: str | None = None
 ) -> Task:
-    """The task of an lm-eval configuration. `functions`: what the configuration names by `!function`.
+    """Return the task of an lm-eval configuration. `functions`: what the configuration names by `!function`.
 
     The task has the style `lm_eval` alone, and one format, by default `lm_eval_<task>`: files of documents, as JSON
     lines, Parquet or Arrow streams.
@@ -128,7 +128,7 @@ class _Documents:
         return self.config.get("target_delimiter", " ")
 
     def read(self, path: Path) -> Iterator[Channels]:
-        """Channels of the items of a file of documents; ids are row numbers."""
+        """Yield the channels of the items of a file of documents; ids are row numbers."""
         rows = table_rows(path) if path.suffix in (".parquet", ".arrow") else json_lines(path)
         process = self.config.get("process_docs")
         for row, document in enumerate(process(list(rows)) if process else rows):
@@ -161,7 +161,7 @@ class _Documents:
         }
 
     def render(self, item: Item) -> RenderedItem:
-        """An item of `channels` as lm-eval's requests. An item with multiple inputs has its right prompt as passage."""
+        """Return an item of `channels` as lm-eval's requests. An item with multiple inputs has its right prompt as passage."""
         if not item.choices:
             delimiter = "" if self.output_type == "loglikelihood" else self.delimiter
             return RenderedItem((item.question,), (f"{delimiter}{item.answer}",), 0)
@@ -172,7 +172,7 @@ class _Documents:
         return RenderedItem((item.question,) * len(endings), endings, item.answer_index)
 
     def _value(self, key: str, document: Document) -> Any:
-        """The value of a field for a document, by lm-eval's rules: digits are an index, lists are read from their
+        """Return the value of a field for a document, by lm-eval's rules: digits are an index, lists are read from their
         text."""
         field: Field = self.config[key]
         if callable(field):
@@ -228,7 +228,7 @@ def _check_keys(config: Mapping[str, Any]) -> None:
 
 
 def _resolved(config: Mapping[str, Any], functions: Mapping[str, Callable]) -> dict[str, Any]:
-    """The configuration with functions in the place of their names. Raises: ValueError naming one that is not given."""
+    """Return the configuration with functions in the place of their names. Raises: ValueError naming one that is not given."""
     named = {value.name for value in config.values() if isinstance(value, FunctionName)}
     if lacking := sorted(named - functions.keys()):
         raise ValueError(f"lm-eval task {config['task']!r} needs the functions {', '.join(lacking)}; give them by name")
@@ -247,7 +247,7 @@ def _stops(config: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _extractor(chosen: Filter, normalize: Callable[[str], str]) -> Callable[[str], str | None]:
-    """The answer of a text by a filter, normalized; None when the filter finds none."""
+    """Return the answer of a text by a filter, normalized; None when the filter finds none."""
 
     def extract(text: str) -> str | None:
         position = chosen.find(text)
@@ -257,7 +257,7 @@ def _extractor(chosen: Filter, normalize: Callable[[str], str]) -> Callable[[str
 
 
 def _constant(text: str) -> Callable[[Item, Style], str]:
-    """The description of every item. Raises: ValueError for a template, whose document is not known any more."""
+    """Return the description of every item. Raises: ValueError for a template, whose document is not known any more."""
     if "{{" in text or "{%" in text:
         raise ValueError(f"the description {text[:60]!r} is a template; only a constant description is supported")
     return lambda item, style: text

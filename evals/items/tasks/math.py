@@ -35,14 +35,14 @@ _NAMED = re.compile(r"(?:[A-Za-z]|\\[A-Za-z]+|[A-Za-z]\([A-Za-z]\))\s*")
 
 
 def extract_math(text: str) -> str | None:
-    """The normalized final answer of a text; None when it states none."""
+    """Return the normalized final answer of a text; None when it states none."""
     match = _FINAL.search(text)
     stated = match[1] if match else last_boxed(text)
     return normalized_math(stated) if stated is not None and stated.strip() else None
 
 
 def last_boxed(text: str) -> str | None:
-    """The content of the last \\boxed{...}, with braces matched; None when there is none or it never closes."""
+    """Return the content of the last \\boxed{...}, with braces matched; None when there is none or it never closes."""
     start = text.rfind("\\boxed{")
     if start < 0:
         return None
@@ -55,7 +55,7 @@ def last_boxed(text: str) -> str | None:
 
 
 def normalized_math(answer: str) -> str:
-    """An answer without what does not change its meaning: units, spacing, delimiters, short forms of fractions."""
+    """Return an answer without what does not change its meaning: units, spacing, delimiters, short forms of fractions."""
     before, sign, behind = answer.strip(" $").partition("=")
     text = behind if sign and "=" not in behind and _NAMED.fullmatch(before) else answer
     text = text.replace("tfrac", "frac").replace("dfrac", "frac").replace("cfrac", "frac")

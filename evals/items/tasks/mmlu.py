@@ -18,7 +18,7 @@ def _question(item: Item) -> str:
 
 
 def _shots_of_subject(item: Item, shots: Sequence[Item], count: int) -> list[Item]:
-    """The first `count` examples of the item's subject. Raises: ValueError when there are fewer."""
+    """Return the first `count` examples of the item's subject. Raises: ValueError when there are fewer."""
     return take_shots(item, [shot for shot in shots if shot.task == item.task and _subject(shot) == _subject(item)], count)
 
 
@@ -30,7 +30,7 @@ def _description(item: Item, style: Style) -> str:
 
 
 def read_mmlu(path: Path) -> Iterator[Channels]:
-    """The hub's table, one subject a file. Rows are numbered within the subject."""
+    """Yield the hub's table, one subject a file. Rows are numbered within the subject."""
     for row, record in enumerate(table_rows(path)):
         item_id = f"{record['subject']}/{row:04d}"
         yield choice_channels(item_id, record["question"].strip(), record["choices"], record["answer"])

@@ -43,5 +43,5 @@ TASKS: Mapping[str, Task] = MappingProxyType({task.name: task for task in _ALL})
 
 
 def task_named(name: str) -> Task:
-    """The record of a benchmark. A name without a record is a task of plain questions."""
+    """Return the record of a benchmark. A name without a record is a task of plain questions."""
     return TASKS.get(name) or Task(name, styles())

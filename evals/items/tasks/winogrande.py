@@ -31,7 +31,7 @@ def read_winogrande_requests(path: Path) -> Iterator[Channels]:
 
 
 def read_winogrande_rows(path: Path) -> Iterator[Channels]:
-    """The hub's table, with the same ids as the request files."""
+    """Yield the hub's table, with the same ids as the request files."""
     for row, record in enumerate(table_rows(path)):
         yield _channels(f"{row:04d}", record)
 
