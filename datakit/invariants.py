@@ -129,7 +129,7 @@ def check_corpus(artifact: Artifact) -> list[str]:
         for split in (TRAIN, HELDOUT)
     ]
     both = ids[0].join(ids[1], on="id", how="inner").height
-    return violations + ([f"{both} documents stand in train and in held-out"] if both else [])
+    return violations + ([f"{both} documents are in train and in held-out"] if both else [])
 
 
 def check_token_cache(artifact: Artifact, corpus: Artifact) -> list[str]:

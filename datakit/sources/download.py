@@ -156,13 +156,13 @@ def _fetch_rest(url: str, partial: _Partial, what: str, certificates: str | None
         header = response.headers.get("Content-Range", f"bytes {have}-")
         if resumed and not header.startswith(f"bytes {have}-"):
             partial.path.unlink()  # These bytes are of another file; the next attempt asks for the whole file.
-            raise requests.ConnectionError(f"bytes from {have} were asked for, {header!r} came")
+            raise requests.ConnectionError(f"requested bytes from {have}, the server sent {header!r}")
         if resumed:
             log.info("%s: resuming at byte %d", what, have)
         total = int(response.headers.get("Content-Length", 0)) + (have if resumed else 0)
         if not (partial.hashed or "Content-Length" in response.headers or "Transfer-Encoding" in response.headers):
             raise ValueError(
-                f"{what}: the server tells no length and there is no hash, so a cut file would pass; give its sha256"
+                f"{what}: the server gives no length and there is no hash, so a file that was cut would pass; give its sha256"
             )
         etag = response.headers.get("ETag", "")
         partial.validator = etag if etag and not etag.startswith("W/") else None

@@ -81,7 +81,7 @@ def check_once(names: Iterable[str], what: str) -> None:
     repeated = sorted(name for name, count in Counter(names).items() if count > 1)
     if repeated:
         raise ValueError(
-            f"{what}: {len(repeated)} of its members stand in it more than once ({_first(repeated)}); nobody can say "
+            f"{what}: {len(repeated)} of its members are in it more than once ({_first(repeated)}); nobody can say "
             "which is meant, so leave them out of the source's globs or mend the archive"
         )
 

@@ -281,4 +281,4 @@ def check_policy(
     inside = np.flatnonzero(np.isin(tokens, policy.specials) & ~framed) if within_text else np.zeros(0, np.int64)
     if inside.size:
         document_id = ids[int(np.searchsorted(ends, inside[0], side="right"))]
-        raise ValueError(f"shard {name}: special token {tokens[inside[0]]} stands inside the text of document {document_id}")
+        raise ValueError(f"shard {name}: special token {tokens[inside[0]]} is inside the text of document {document_id}")

@@ -184,7 +184,7 @@ def _verdict(tokenizer: Path, choice: EngineChoice, documents: Sequence[str], ma
         why = different if isinstance(different, str) else f"gigatoken gives other ids for {_shown(different)}"
     again = f"{why}; lines that repeat are encoded again"
     if across := tokens_across_lines(load_tokenizer(tokenizer)):
-        return _judged("hf", (0, 0), 0, f"{again}: {len(across)} tokens go on behind a line feed, one is {across[0]!r}")
+        return _judged("hf", (0, 0), 0, f"{again}: {len(across)} tokens continue after a line feed, one is {across[0]!r}")
     of_lines = unequal(_differing_by_lines)
     if of_lines != []:
         return _judged("hf", counts, len(of_lines), f"{again}: each by itself gives other ids for {_shown(of_lines)}")

@@ -83,7 +83,9 @@ def _encode_endings(tokenizer: Tokenizer, endings: list[str]) -> list[np.ndarray
     pieces = _encode(tokenizer, [f"\n{ending}" for ending in endings])
     odd = [ending for ending, ids in zip(endings, pieces, strict=True) if not np.array_equal(ids[: line_end.size], line_end)]
     if odd:
-        raise ValueError(f"the tokenizer joins {odd[0][:40]!r} to the line before it; its endings cannot be told from prompts")
+        raise ValueError(
+            f"the tokenizer joins {odd[0][:40]!r} to the line before it; so an ending cannot be separated from its prompt"
+        )
     return [ids[line_end.size :] for ids in pieces]
 
 

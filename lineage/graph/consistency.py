@@ -225,7 +225,7 @@ def _event_mismatches(
             (MANIFEST, edge if in_manifest else f"no {edge}"),
             (EVENT, f"{number} has {'no ' if in_manifest else ''}{edge}"),
         )
-        yield Disagreement("other_inputs", name, statements, f"the manifest stands; {again} reports it again")
+        yield Disagreement("other_inputs", name, statements, f"the manifest is right; {again} reports it again")
 
 
 def _walk_mismatches(
@@ -255,7 +255,7 @@ def _walk_mismatches(
             (EVENT, f"event {event.number} records {parent.recorded} of {asset}"),
             (WALK, f"the events before it give {parent.expected}"),
         )
-        mend = f"a tag was forged or events were deleted; the manifest stands; {again} reports it again"
+        mend = f"a tag was forged or events were deleted; the manifest is right; {again} reports it again"
         yield Disagreement("forged_tag", name, statements, mend)
         return
     for partition in sorted(walked.keys() | wanted.keys(), key=str):
@@ -270,7 +270,7 @@ def _walk_mismatches(
                 (MANIFEST, f"{asset}{_in(partition)} {read}"),
                 (WALK, f"{version} when event {event.number}'s step began"),
             )
-            mend = f"the manifest stands; report that input, then {again} (what exists is reused and reported again)"
+            mend = f"the manifest is right; report that input, then {again} (what exists is reused and reported again)"
             yield Disagreement("other_input_version" if versions else "other_input", name, statements, mend)
 
 

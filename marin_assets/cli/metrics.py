@@ -22,9 +22,9 @@ PORT = 9464
 
 def metrics(
     port: Annotated[int, typer.Option(help="Port to listen on.")] = PORT,
-    host: Annotated[str, typer.Option(help="Address to listen on; others than loopback are open to whoever reaches them.")] = (
-        "127.0.0.1"
-    ),
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; everybody who can reach an address beyond loopback may read it.")
+    ] = ("127.0.0.1"),
     to: Annotated[Path | None, typer.Option(help="Write the metrics to this file once, for a textfile collector.")] = None,
     root: Annotated[str | None, ROOT] = None,
 ) -> None:

@@ -174,7 +174,7 @@ def test_a_document_in_both_splits_is_named(tmp_path):
     train = pl.read_parquet(part(whole, "train/"))
     rewrite(part(whole, "heldout/"), lambda frame: pl.concat([frame, train[:2]]).sort("id"))
     violations = check_corpus(whole)
-    assert "2 documents stand in train and in held-out" in violations
+    assert "2 documents are in train and in held-out" in violations
     assert any(line.startswith("heldout holds") for line in violations)
 
 

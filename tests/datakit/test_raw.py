@@ -107,7 +107,7 @@ def test_a_member_that_a_wheel_has_twice_is_refused_where_it_is_wanted(tmp_path:
     (store.downloads / sha256).mkdir(parents=True)
     made.replace(store.downloads / sha256 / NAME)
     pin = WheelPin("tinyprose", "1.0", sha256)
-    with pytest.raises(ValueError, match=rf"wheel {NAME}: 1 of its members stand in it more than once \(a\.txt\)"):
+    with pytest.raises(ValueError, match=rf"wheel {NAME}: 1 of its members are in it more than once \(a\.txt\)"):
         fetched(store, source(PypiFiles(pin, ("*.txt",))))
     assert names(fetched(store, source(PypiFiles(pin, ("b.txt",))))) == ["files/b.txt"]
 

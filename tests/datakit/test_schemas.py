@@ -65,7 +65,7 @@ def test_the_order_of_rows_changes_no_byte(tmp_path: Path) -> None:
 
 
 def test_a_repeated_id_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="documents: 1 ids stand twice"):
+    with pytest.raises(ValueError, match="documents: 1 ids occur twice"):
         write_sorted_parts(tmp_path, "documents", frame(["a", "b", "a"]))
 
 

@@ -324,7 +324,7 @@ def test_a_tokenizer_with_tokens_across_line_feeds_encodes_whole_texts(tmp_path)
     verdict = choose_engine(path, "hf", ["no line feed"])
     assert (verdict.engine, verdict.documents_compared) == ("hf", 0)
     assert verdict.reason.startswith(
-        "asked for; lines that repeat are encoded again: 3 tokens go on behind a line feed, one is '\\n"
+        "asked for; lines that repeat are encoded again: 3 tokens continue after a line feed, one is '\\n"
     )
 
 

@@ -245,8 +245,8 @@ def test_plain_documents_are_framed_as_declared(tmp_path):
     ("tokens", "message"),
     [
         ([5, 6, 0, 7, 8], "document b is not framed by token 0"),
-        ([5, 0, 6, 0], "special token 0 stands inside the text of document a"),
-        ([5, 6, 0, 2, 0], "special token 2 stands inside the text of document b"),
+        ([5, 0, 6, 0], "special token 0 is inside the text of document a"),
+        ([5, 6, 0, 2, 0], "special token 2 is inside the text of document b"),
     ],
 )
 def test_an_encoder_that_breaks_the_policy_writes_nothing(tokens, message):
