@@ -70,11 +70,11 @@ class Forecast:
         """The tasks of a run's policy with the loss and the score. Raises: ValueError if it lacks one."""
         assert self.score is not None
         names = {name.split("/")[0] for name in (self.sweep.loss.task, self.score.task)}
-        found = tuple(task for task in eval_tasks(run) if task.name in names)
-        if missing := sorted(names - {task.name for task in found}):
+        tasks = tuple(task for task in eval_tasks(run) if task.name in names)
+        if missing := sorted(names - {task.name for task in tasks}):
             known = ", ".join(task.name for task in eval_tasks(run))
             raise ValueError(f"forecast {self.name}: the policy of {run.name} has no task {', '.join(missing)}; it has {known}")
-        return found
+        return tasks
 
 
 @dataclass(frozen=True)

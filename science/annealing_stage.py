@@ -120,10 +120,10 @@ def _compared(
         return Compared(mix, task, "diverged", f"{', '.join(gone)} diverged")
     comparisons = (len(config.mixes) - 1) * len(config.tasks)
     base, tried = ([each.score(task, config.metric) for each in side] for side in (control, branches))
-    found = paired(base, tried, 1 - (1 - config.level) / comparisons)
-    verdict: Verdict = "undecided" if not found.excludes_zero else "better" if found.mean < 0 else "worse"
-    width = found.high - found.mean
-    return Compared(mix, task, verdict, "", found.mean, found.low, found.high, found.pairs, width)
+    difference = paired(base, tried, 1 - (1 - config.level) / comparisons)
+    verdict: Verdict = "undecided" if not difference.excludes_zero else "better" if difference.mean < 0 else "worse"
+    width = difference.high - difference.mean
+    return Compared(mix, task, verdict, "", difference.mean, difference.low, difference.high, difference.pairs, width)
 
 
 def draw(rows: Sequence[Compared], config: AnnealingConfig, path: Path) -> None:

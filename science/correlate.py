@@ -44,8 +44,8 @@ def correlate(
         rhos.append(rho)
         ps.append((1 + int((drawn >= abs(rho) - 1e-12).sum())) / (1 + permutations))
     corrected = holm(np.array(ps))
-    found = [Correlation(*pair, *numbers) for pair, *numbers in zip(pairs, rhos, ps, map(float, corrected), strict=True)]
-    return sorted(found, key=lambda each: (each.p, each.pool, each.score))
+    correlations = [Correlation(*pair, *numbers) for pair, *numbers in zip(pairs, rhos, ps, map(float, corrected), strict=True)]
+    return sorted(correlations, key=lambda each: (each.p, each.pool, each.score))
 
 
 def _checked(arrays: Mapping[str, np.ndarray]) -> int:

@@ -63,11 +63,11 @@ def best_rates(trials: Sequence[Trial]) -> list[BatchPoint]:
     faults = [*mixed(ended), *_unequal(ended)]
     if len(batches) < LEAST_BATCHES:
         faults.append(Fault("too_few_batches", f"{len(batches)} of at least {LEAST_BATCHES}"))
-    found = [_vertex(batch, [trial for trial in ended if trial.batch_tokens == batch]) for batch in batches]
-    faults += [each for each in found if isinstance(each, Fault)]
+    points = [_vertex(batch, [trial for trial in ended if trial.batch_tokens == batch]) for batch in batches]
+    faults += [each for each in points if isinstance(each, Fault)]
     if faults:
         raise RefusedSweepError(faults)
-    return [each for each in found if isinstance(each, BatchPoint)]
+    return [each for each in points if isinstance(each, BatchPoint)]
 
 
 def _unequal(trials: Sequence[Trial]) -> Iterator[Fault]:
@@ -106,17 +106,17 @@ def fit_batches(batches: np.ndarray, losses: np.ndarray, exponent: float, level:
         raise ValueError(f"exponent is {exponent}; it must be above 0 and below 1")
     freedom = len(batches) - 3
     edge = 1 + float(special.stdtrit(freedom, 0.5 + level / 2)) ** 2 / freedom
-    found = profile(
+    profiled = profile(
         lambda criticals: _constants(batches, losses, criticals, exponent)[2],
         batches.min() / REACH, batches.max() * REACH, lambda least: least * edge,
     )  # fmt: skip
-    small, reducible, _ = (float(column[0]) for column in _constants(batches, losses, np.array([found.best]), exponent))
+    small, reducible, _ = (float(column[0]) for column in _constants(batches, losses, np.array([profiled.best]), exponent))
     if reducible <= 0:
         raise RefusedSweepError([Fault("no_loss_of_batch", "losses do not rise with the batch; try larger batches")])
-    if found.low is None and found.high is None:
+    if profiled.low is None and profiled.high is None:
         raise RefusedSweepError([Fault("undecided_batch", "every critical batch in reach fits; add batches or seeds")])
-    spread = float(np.sqrt(found.square / freedom))
-    return CriticalBatch(found.best, found.low, found.high, small, reducible, exponent, spread, freedom)
+    spread = float(np.sqrt(profiled.square / freedom))
+    return CriticalBatch(profiled.best, profiled.low, profiled.high, small, reducible, exponent, spread, freedom)
 
 
 def _constants(

@@ -74,12 +74,12 @@ def fit_repetition(
     shared = base.joint_covariance(parameters, effective_tokens(tokens, tokens / epochs, rough))
     inverse, freedom, runs = np.linalg.inv(shared), float(base.freedom[0]), len(losses)
     edge = float(special.stdtrit(freedom, 0.5 + level / 2)) ** 2
-    found = profile(against, *RANGE, lambda least: least + edge)
-    p = float(special.fdtrc(runs - 1, freedom, found.square / (runs - 1)))
+    profiled = profile(against, *RANGE, lambda least: least + edge)
+    p = float(special.fdtrc(runs - 1, freedom, profiled.square / (runs - 1)))
     if p < LEAST_P:
         what = f"no constant fits the {runs} runs (p {p:.2g}); do all sources repeat alike, and all rates decay?"
         raise RefusedSweepError([Fault("not_the_law_of_repetition", what)])
-    if found.low is None and found.high is None:
+    if profiled.low is None and profiled.high is None:
         what = "the runs exclude no constant; repeat the data more often, or add seeds"
         raise RefusedSweepError([Fault("undecided_repetition", what)])
-    return Repetition(found.best, found.low, found.high, p, runs)
+    return Repetition(profiled.best, profiled.low, profiled.high, p, runs)

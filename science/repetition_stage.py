@@ -45,17 +45,17 @@ def make_repetition(out: Writer, config: RepetitionConfig, table: Artifact) -> N
     fresh = [trial for trial in trials if trial.epochs <= 1]
     again = [trial for trial in trials if trial.epochs > REPEATED]
     base = max(fit_sweep(fresh, config.law).fits, key=lambda fit: fit.lack_of_fit[0])
-    found = fit_repetition(base, *_columns(again), config.level)
+    repetition = fit_repetition(base, *_columns(again), config.level)
     facts = {
         "unit": config.law.unit,
         "level": config.level,
         "form": base.form.name,
-        **asdict(found),
+        **asdict(repetition),
         "trials": {"fresh": len(fresh), "repeated": len(again), "between": len(trials) - len(fresh) - len(again)},
-        "worth": {str(epochs): _worth(epochs, found.constant) for epochs in EPOCHS},
+        "worth": {str(epochs): _worth(epochs, repetition.constant) for epochs in EPOCHS},
     }
     (out.folder / "repetition.json").write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n")
-    draw(again, base, found, out.folder / "repetition.png")
+    draw(again, base, repetition, out.folder / "repetition.png")
     (out.folder / "repetition.md").write_text("\n".join(_page(out.spec.name, facts)) + "\n")
     out.extra["repetition"] = facts
     out.record(rows_in=len(trials), rows_out=len(again))
@@ -73,7 +73,7 @@ def _worth(epochs: float, constant: float) -> float:
     return float(effective_tokens(epochs, 1.0, constant))
 
 
-def draw(trials: list[Trial], base: Fit, found: Repetition, path: Path) -> None:
+def draw(trials: list[Trial], base: Fit, repetition: Repetition, path: Path) -> None:
     """Measured losses by epochs, what the law says with R*, and what it would say if repeats counted as new tokens."""
     parameters, tokens, epochs, losses = _columns(trials)
     figure = new_figure(6.0, 3.8)
@@ -84,7 +84,7 @@ def draw(trials: list[Trial], base: Fit, found: Repetition, path: Path) -> None:
         x, read = epochs[mask][order], tokens[mask][order]
         dots = axes.scatter(x, losses[mask][order], s=16, label=f"{size:.3g} parameters")
         colour = dots.get_facecolor()[0]
-        axes.plot(x, base.losses(size, effective_tokens(read, read / x, found.constant))[0], color=colour, linewidth=1)
+        axes.plot(x, base.losses(size, effective_tokens(read, read / x, repetition.constant))[0], color=colour, linewidth=1)
         axes.plot(x, base.losses(size, read)[0], color=colour, linewidth=1, linestyle=":")
     axes.set_xscale("log")
     axes.set_xlabel("epochs")

@@ -66,16 +66,16 @@ def make_seed_variance(out: Writer, config: SeedVarianceConfig, results: tuple[A
 
 
 def _recipes(outcomes: Sequence[Outcome]) -> list[_Recipe]:
-    found: dict[str, _Recipe] = {}
+    recipes: dict[str, _Recipe] = {}
     for outcome in outcomes:
         run = from_jsonable(CheckpointConfig, outcome.checkpoint.spec.config).run
         order = int(outcome.checkpoint.input("mixture").spec.config["seed"])
         recipe = identity_digest(to_jsonable(replace(run, name="", seed=0)))
-        cells = found.setdefault(recipe, _Recipe(size_of(run).flops, {})).cells
+        cells = recipes.setdefault(recipe, _Recipe(size_of(run).flops, {})).cells
         if (run.seed, order) in cells:
             raise RefusedSeedsError(f"{outcome.name} and {cells[run.seed, order].name} have the same two seeds; keep one")
         cells[run.seed, order] = outcome
-    return list(found.values())
+    return list(recipes.values())
 
 
 def _axes(recipe: _Recipe) -> tuple[list[int], list[int]]:
@@ -97,9 +97,9 @@ def _faults(recipes: Sequence[_Recipe]) -> Iterator[str]:
 
 
 def _policies(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    found = sorted({outcome.policy for outcome in outcomes})
-    if len(found) > 1:
-        yield f"the results have {len(found)} policies ({', '.join(found)}); score all by one"
+    policies = sorted({outcome.policy for outcome in outcomes})
+    if len(policies) > 1:
+        yield f"the results have {len(policies)} policies ({', '.join(policies)}); score all by one"
 
 
 def _losses(recipe: _Recipe, config: SeedVarianceConfig) -> np.ndarray:

@@ -47,8 +47,8 @@ def draw(history: History, path: Path) -> None:
     axes.set_yticks([])
     axes.set_ylim(-max(lanes.values()) - 0.5, 0.8)
     axes.set_xlabel(f"{name} tokens read by the weights")
-    said = [WORDS[outcome] for outcome in WORDS if any(phase.outcome == outcome for phase in history.phases)]
-    axes.set_title(f"{history.name}: {', '.join(said)}", fontsize=10)
+    outcomes = [WORDS[outcome] for outcome in WORDS if any(phase.outcome == outcome for phase in history.phases)]
+    axes.set_title(f"{history.name}: {', '.join(outcomes)}", fontsize=10)
     figure.savefig(path, dpi=110, metadata={"Software": None})
 
 

@@ -45,9 +45,9 @@ def build_board(store: Store, run_id: str = "") -> tuple[Artifact, bool]:
     verdicts = tuple(artifact for artifact in store.artifacts("forecasts") if artifact.spec.stage == VERDICT.name)
     refs = tuple(verdict.ref(f"verdicts.{number}") for number, verdict in enumerate(verdicts))
     spec = ArtifactSpec(KEY, None, BOARD.name, BOARD.version, to_jsonable(BoardConfig()), refs)
-    made = store.find(spec)
-    if made is not None:
-        return made, True
+    existing = store.find(spec)
+    if existing is not None:
+        return existing, True
     code = stage_code(BOARD.module)
     job = Job(store, spec, {"verdicts": verdicts}, code.fingerprint, run_id, packages=tuple(code.packages))
     return run_here(BOARD, BoardConfig(), job)[0], False

@@ -104,14 +104,14 @@ def _fit_held(flops: np.ndarray, losses: np.ndarray, asymptote: float) -> PowerL
     """
     first = fit_pinned(flops, losses, asymptote)
     shift = np.log(flops) - first.centre
-    found = optimize.least_squares(
+    solution = optimize.least_squares(
         lambda p: asymptote + np.exp(p[0] - p[1] * shift) - losses, [first.log_amplitude, first.exponent],
         xtol=1e-14, ftol=1e-14, gtol=1e-14,
     )  # fmt: skip
-    freedom, square = len(losses) - 2, 2 * float(found.cost)
+    freedom, square = len(losses) - 2, 2 * float(solution.cost)
     covariance = np.zeros((3, 3))
-    covariance[1:, 1:] = np.linalg.inv(found.jac.T @ found.jac) * square / freedom
-    constant, exponent = float(found.x[0]), float(found.x[1])
+    covariance[1:, 1:] = np.linalg.inv(solution.jac.T @ solution.jac) * square / freedom
+    constant, exponent = float(solution.x[0]), float(solution.x[1])
     amplitude = float(np.exp(constant + exponent * first.centre))
     spread = (square / freedom) ** 0.5
     return PowerLaw(asymptote, amplitude, exponent, False, covariance, spread, freedom, square, first.centre, constant)
@@ -121,9 +121,9 @@ def trained_flops(checkpoint: Artifact) -> tuple[float, float]:
     """(FLOPs, tokens) of a checkpoint and of all that it started from. Raises: RefusedForecastError for an imported model."""
     if checkpoint.spec.stage not in TRAINED:
         raise RefusedForecastError(f"{checkpoint.name} was not trained here, so its FLOPs are unknown; start the ladder here")
-    made = from_jsonable(CheckpointConfig, checkpoint.spec.config)
-    tokens = made.run.tokens_before(made.step)
-    flops = float(tokens * made.run.model.training_flops_per_token(made.run.seq_len))
+    config = from_jsonable(CheckpointConfig, checkpoint.spec.config)
+    tokens = config.run.tokens_before(config.step)
+    flops = float(tokens * config.run.model.training_flops_per_token(config.run.seq_len))
     if "start" not in {ref.name for ref in checkpoint.spec.inputs}:
         return flops, float(tokens)
     before = trained_flops(checkpoint.input("start"))

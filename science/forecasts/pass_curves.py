@@ -63,18 +63,18 @@ def fit_pass_curve(step: ScoreStep, losses: np.ndarray, by_k: Mapping[int, np.nd
     def residuals(p: np.ndarray) -> np.ndarray:
         return (passes(np.broadcast_to(p, (count, 3)), losses - centre, ks) - values).ravel()
 
-    found = optimize.least_squares(residuals, [special.logit(first), -4.0, 0.3], xtol=1e-10, ftol=1e-10)
-    slopes, rests = found.jac.reshape(count, len(ks), 3), found.fun.reshape(count, len(ks))
-    bread, freedom = np.linalg.pinv(found.jac.T @ found.jac), count - 3
+    solution = optimize.least_squares(residuals, [special.logit(first), -4.0, 0.3], xtol=1e-10, ftol=1e-10)
+    slopes, rests = solution.jac.reshape(count, len(ks), 3), solution.fun.reshape(count, len(ks))
+    bread, freedom = np.linalg.pinv(solution.jac.T @ solution.jac), count - 3
     of_checkpoints = np.einsum("ckp,ck->cp", slopes, rests)
     covariance = bread @ (of_checkpoints.T @ of_checkpoints) @ bread * count / freedom
     covariance = (covariance + covariance.T) / 2 + 1e-12 * np.eye(3)
     edge = float(special.stdtrit(freedom, 0.5 + RELATED / 2)) * float(np.sqrt(covariance[1, 1]))
-    if not found.success or abs(found.x[1]) <= edge:
+    if not solution.success or abs(solution.x[1]) <= edge:
         raise RefusedScoreError(
-            f"{step.task} {step.metric} does not follow the loss: the slope is {found.x[1]:.3g} ± {edge:.2g} over "
+            f"{step.task} {step.metric} does not follow the loss: the slope is {solution.x[1]:.3g} ± {edge:.2g} over "
             f"{count} checkpoints. Add checkpoints over a wider range of losses, or forecast another score"
         )
     own = rests[:, ks.index(step.k)]
     spread = float(np.sqrt((own**2).sum() / (count - 2)))
-    return PassCurve(step, centre, found.x, covariance, spread, freedom, (float(losses.min()), float(losses.max())))
+    return PassCurve(step, centre, solution.x, covariance, spread, freedom, (float(losses.min()), float(losses.max())))

@@ -96,17 +96,17 @@ def fit_curve(step: ScoreStep, losses: np.ndarray, scores: np.ndarray) -> Curve:
     def residuals(p: np.ndarray) -> np.ndarray:
         return step.floor + height * special.expit(p[0] + p[1] * (losses - centre)) - scores
 
-    found = optimize.least_squares(residuals, [level, slope], xtol=1e-12, ftol=1e-12, gtol=1e-12)
+    solution = optimize.least_squares(residuals, [level, slope], xtol=1e-12, ftol=1e-12, gtol=1e-12)
     freedom = len(losses) - 2
-    spread = float(np.sqrt(2 * found.cost / freedom))
-    covariance = np.linalg.pinv(found.jac.T @ found.jac) * spread**2
+    spread = float(np.sqrt(2 * solution.cost / freedom))
+    covariance = np.linalg.pinv(solution.jac.T @ solution.jac) * spread**2
     edge = float(special.stdtrit(freedom, 0.5 + RELATED / 2)) * float(np.sqrt(covariance[1, 1]))
-    if not found.success or abs(found.x[1]) <= edge:
+    if not solution.success or abs(solution.x[1]) <= edge:
         raise RefusedScoreError(
-            f"{step.task} {step.metric} does not follow the loss: the slope is {found.x[1]:.3g} ± {edge:.2g} over "
+            f"{step.task} {step.metric} does not follow the loss: the slope is {solution.x[1]:.3g} ± {edge:.2g} over "
             f"{len(losses)} checkpoints. Add checkpoints over a wider range of losses, or forecast another score"
         )
-    return Curve(step, centre, found.x, covariance, spread, freedom, (float(losses.min()), float(losses.max())))
+    return Curve(step, centre, solution.x, covariance, spread, freedom, (float(losses.min()), float(losses.max())))
 
 
 @dataclass(frozen=True)
@@ -170,8 +170,10 @@ def _ks(step: ScoreStep, points: Sequence[Sequence[Outcome]]) -> list[int]:
     """Every k that all checkpoints have a pass@k of."""
     if step.form != "pass_at_k":
         return []
-    found = [{metric for outcome in outcomes for task, metric in outcome.scores if task == step.task} for outcomes in points]
-    return sorted(int(name.removeprefix(PASS_AT)) for name in set.intersection(*found) if name.startswith(PASS_AT))
+    metrics_of_points = [
+        {metric for outcome in outcomes for task, metric in outcome.scores if task == step.task} for outcomes in points
+    ]
+    return sorted(int(name.removeprefix(PASS_AT)) for name in set.intersection(*metrics_of_points) if name.startswith(PASS_AT))
 
 
 def _value(outcomes: Sequence[Outcome], task: str, metric: str) -> float:

@@ -68,13 +68,13 @@ def _void(
     if [ref.data_version for ref in frozen] != [forecast.data_version]:
         had = frozen[0].data_version if frozen else "no forecast"
         return f"the run was trained with {had} as its input, and this is {forecast.data_version}"
-    made = from_jsonable(CheckpointConfig, checkpoint.spec.config)
-    if run_digest(made.run) != target["run"]:
-        return f"the run has the spec {run_digest(made.run)}, the forecast is of {target['run']}"
+    checkpoint_config = from_jsonable(CheckpointConfig, checkpoint.spec.config)
+    if run_digest(checkpoint_config.run) != target["run"]:
+        return f"the run has the spec {run_digest(checkpoint_config.run)}, the forecast is of {target['run']}"
     if checkpoint.input("mixture").data_version != target["mixture"]:
         return "the run read another mixture"
-    if made.step != target["steps"]:
-        return f"the run is judged at step {made.step} of {target['steps']}"
+    if checkpoint_config.step != target["steps"]:
+        return f"the run is judged at step {checkpoint_config.step} of {target['steps']}"
     if outcome.policy != metric["policy"]:
         return f"it was scored by the policy {outcome.policy}, not {metric['policy']}"
     for artifact in (checkpoint, result):

@@ -12,7 +12,7 @@ from itertools import product
 import numpy as np
 from scipy import special
 
-from science.search.space import Seen
+from science.search.space import PlacedTrials
 
 LENGTHS = (0.1, 0.2, 0.4, 0.8, 1.6)
 NOISES = (1e-4, 1e-2, 0.1)
@@ -42,26 +42,26 @@ class Surface:
         return across @ solved[:, 0], np.sqrt(np.maximum(variance, 1e-12))
 
 
-def propose_gaussian(known: Seen, count: int, seed: int) -> np.ndarray:
+def propose_gaussian(trials: PlacedTrials, count: int, seed: int) -> np.ndarray:
     """Places of the next trials, (count, dimensions)."""
     from scipy.stats import qmc  # half a second; only a proposal needs it
 
-    dimensions = known.places.shape[1]
+    dimensions = trials.places.shape[1]
     random = np.random.default_rng(seed)
     sobol = qmc.Sobol(dimensions, rng=random)
-    if int(known.feasible.sum()) < LEAST_ENDED:
-        return _apart(known.places, sobol.random(CANDIDATES), count)
-    cut = np.where(known.feasible, np.minimum(known.losses, known.worst), known.worst)
+    if int(trials.feasible.sum()) < LEAST_ENDED:
+        return _apart(trials.places, sobol.random(CANDIDATES), count)
+    cut = np.where(trials.feasible, np.minimum(trials.losses, trials.worst), trials.worst)
     scale = max(float(cut.std()), 1e-12)
-    surface = fitted(known.places, (cut - cut.mean()) / scale)
+    surface = fitted(trials.places, (cut - cut.mean()) / scale)
     chosen: list[np.ndarray] = []
     for _ in range(count):
-        at_known, _ = surface.at(surface.places)
-        best = surface.places[int(np.argmin(at_known))]
+        at_tried, _ = surface.at(surface.places)
+        best = surface.places[int(np.argmin(at_tried))]
         near = np.clip(best + random.uniform(-0.1, 0.1, (NEAR, dimensions)), 0, 1)
         candidates = np.concatenate([sobol.random(CANDIDATES), near])
         mean, spread = surface.at(candidates)
-        gain = _expected_improvement(mean, spread, float(at_known.min()))
+        gain = _expected_improvement(mean, spread, float(at_tried.min()))
         at = int(np.argmax(gain))
         chosen.append(candidates[at])
         places, values = np.vstack([surface.places, candidates[at]]), np.append(surface.values, mean[at])
@@ -97,10 +97,10 @@ def _expected_improvement(mean: np.ndarray, spread: np.ndarray, best: float) -> 
     return spread * (z * special.ndtr(z) + np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi))
 
 
-def _apart(known: np.ndarray, candidates: np.ndarray, count: int) -> np.ndarray:
+def _apart(places: np.ndarray, candidates: np.ndarray, count: int) -> np.ndarray:
     """Candidates that lie farthest from all points, one after the other."""
-    points = known
+    points = places
     for _ in range(count):
         distance = np.sqrt(((candidates[:, None] - points[None]) ** 2).sum(axis=-1)).min(axis=1)
         points = np.vstack([points, candidates[int(np.argmax(distance))]])
-    return points[len(known) :]
+    return points[len(places) :]

@@ -9,7 +9,7 @@ import numpy as np
 
 from science.laws.parabola import valleys
 from science.search.gaussian import propose_gaussian
-from science.search.space import Dimension, seen
+from science.search.space import Dimension, placed_trials
 from science.search.tpe import VERSION, propose_tpe
 from science.trials import Fault, RefusedSweepError, Trial, points_of
 
@@ -99,9 +99,9 @@ def propose_round(proposer: Proposer, trials: Sequence[Trial], digest: str, numb
     if isinstance(proposer, NextBudget):
         chosen = _next_budget(proposer, trials)
     else:
-        known = seen(trials, proposer.space)
+        placed = placed_trials(trials, proposer.space)
         method = propose_tpe if proposer.method == "tpe" else propose_gaussian
-        places = method(known, proposer.count, seed_of(digest, proposer.seed, number))
+        places = method(placed, proposer.count, seed_of(digest, proposer.seed, number))
         chosen = [
             {dimension.name: dimension.from_unit(float(at)) for dimension, at in zip(proposer.space, place, strict=True)}
             for place in places
@@ -119,11 +119,11 @@ def _next_budget(proposer: NextBudget, trials: Sequence[Trial]) -> list[dict[str
     for budget in np.unique(points.budgets):
         if len(sizes := np.unique(points.parameters[points.budgets == budget])) < 3:
             raise RefusedSweepError([Fault("too_few_sizes", f"budget {budget:.3g} has {len(sizes)} of at least 3 that ended")])
-    found = [valley for valley in valleys(points) if valley.fault is None]
-    if len(found) < LEAST_VALLEYS:
-        what = f"{len(found)} budgets have a minimum inside their sizes; at least {LEAST_VALLEYS} are needed"
+    minima = [valley for valley in valleys(points) if valley.fault is None]
+    if len(minima) < LEAST_VALLEYS:
+        what = f"{len(minima)} budgets have a minimum inside their sizes; at least {LEAST_VALLEYS} are needed"
         raise RefusedSweepError([Fault("too_few_minima", what)])
-    line = np.polyfit(np.log([valley.budget for valley in found]), np.log([valley.parameters for valley in found]), 1)
+    line = np.polyfit(np.log([valley.budget for valley in minima]), np.log([valley.parameters for valley in minima]), 1)
     budget = float(f"{proposer.ratio * points.budgets.max():.6g}")
     optimum = float(np.exp(np.polyval(line, np.log(budget))))
     parameters = np.array([size for _, size in proposer.sizes], float)

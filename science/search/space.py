@@ -50,7 +50,7 @@ class Dimension:
 
 
 @dataclass(frozen=True)
-class Seen:
+class PlacedTrials:
     """The trials of a table in the unit box of a search, in the table's order."""
 
     places: np.ndarray
@@ -73,7 +73,7 @@ class Seen:
         return best + max(2 * (float(np.median(ended)) - best), 1e-9)
 
 
-def seen(trials: Sequence[Trial], space: Sequence[Dimension]) -> Seen:
+def placed_trials(trials: Sequence[Trial], space: Sequence[Dimension]) -> PlacedTrials:
     """Place the trials of a table.
 
     Raises: RefusedSweepError if they differ in what the search does not vary, or if all diverged.
@@ -90,4 +90,4 @@ def seen(trials: Sequence[Trial], space: Sequence[Dimension]) -> Seen:
         raise RefusedSweepError(faults)
     columns = [dimension.to_unit(np.array([getattr(trial, dimension.name) for trial in trials])) for dimension in space]
     losses = np.array([np.nan if trial.loss is None else trial.loss for trial in trials], float)
-    return Seen(np.stack(columns, axis=1), losses)
+    return PlacedTrials(np.stack(columns, axis=1), losses)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from science.search.space import Seen
+from science.search.space import PlacedTrials
 
 VERSION = "5.0.0"
 """Another version may propose other trials, so it is refused; a proposal's config names it."""
@@ -18,21 +18,21 @@ DIVERGED = "diverged"
 """A constraint of Optuna's; it is violated above 0."""
 
 
-def propose_tpe(known: Seen, count: int, seed: int) -> np.ndarray:
+def propose_tpe(trials: PlacedTrials, count: int, seed: int) -> np.ndarray:
     """Places of the next trials, (count, dimensions). Raises: ValueError without this version of Optuna."""
     optuna = _optuna()
-    names = [f"x{index}" for index in range(known.places.shape[1])]
+    names = [f"x{index}" for index in range(trials.places.shape[1])]
     box = {name: optuna.distributions.FloatDistribution(0.0, 1.0) for name in names}
     sampler = optuna.samplers.TPESampler(seed=seed % 2**32, n_startup_trials=EVEN)
     study = optuna.create_study(sampler=sampler, direction="minimize")
-    for place, loss in zip(known.places, known.losses, strict=True):
+    for place, loss in zip(trials.places, trials.losses, strict=True):
         if ((place >= 0) & (place <= 1)).all():
-            study.add_trial(_told(optuna, dict(zip(names, place.tolist(), strict=True)), box, loss, known.worst))
-    asked = [study.ask(box) for _ in range(count)]
-    return np.array([[trial.params[name] for name in names] for trial in asked])
+            study.add_trial(_trial(optuna, dict(zip(names, place.tolist(), strict=True)), box, loss, trials.worst))
+    proposed = [study.ask(box) for _ in range(count)]
+    return np.array([[trial.params[name] for name in names] for trial in proposed])
 
 
-def _told(optuna: Any, params: dict[str, float], box: dict[str, Any], loss: float, worst: float) -> Any:
+def _trial(optuna: Any, params: dict[str, float], box: dict[str, Any], loss: float, worst: float) -> Any:
     ended = bool(np.isfinite(loss))
     return optuna.trial.create_trial(
         params=params,

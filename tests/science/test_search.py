@@ -8,7 +8,7 @@ import pytest
 from simulated import trial_at
 
 from science.search.proposers import NextBudget, SpaceSearch, propose_round, seed_of
-from science.search.space import Dimension, seen
+from science.search.space import Dimension, placed_trials
 from science.trials import RefusedSweepError, Trial
 
 RATE = Dimension("learning_rate", 1e-4, 1e-1)
@@ -101,7 +101,7 @@ def test_a_wild_loss_counts_no_more_than_a_divergence() -> None:
     wild = [*trials, trial_at("wild", learning_rate=9e-2, beta2=BEST_BETA2, loss=1e4)]
     gone = [*trials, trial_at("wild", learning_rate=9e-2, beta2=BEST_BETA2, loss=None)]
     one, other = (propose_round(SpaceSearch((RATE,)), each, "d", 2) for each in (wild, gone))
-    worst = [seen(each, (RATE,)).worst for each in (wild, gone)]
+    worst = [placed_trials(each, (RATE,)).worst for each in (wild, gone)]
     assert max(worst) < 3.5
     for a, b in zip(one, other, strict=True):
         assert abs(np.log(a.values["learning_rate"] / b.values["learning_rate"])) < 1.0
