@@ -65,17 +65,17 @@ def _piece(name: str, index: Index) -> str:
 def filled(
     like: PyTree,
     files: ArrayFiles | MlpsAsExperts | MoreRows,
-    kept: Callable[[str], bool] = lambda name: False,
+    may_keep: Callable[[str], bool] = lambda name: False,
     unread: Set[str] = frozenset(),
 ) -> PyTree:
     """`like` with its arrays (or shapes) replaced by those of the files; each process reads only the slices of its devices.
 
-    An array stays as it is if it is in `unread`, or if the files lack it and `kept(name)` is true.
+    An array stays as it is if it is in `unread`, or if the files lack it and `may_keep(name)` is true.
 
     Raises: ValueError naming the first other array that differs.
     """
     wanted = shapes_of(like)
-    unchanged = {name for name in wanted.keys() - files.shapes.keys() if kept(name)} | unread
+    unchanged = {name for name in wanted.keys() - files.shapes.keys() if may_keep(name)} | unread
     odd = sorted(n for n in (wanted.keys() | files.shapes.keys()) - unchanged if wanted.get(n) != files.shapes.get(n))
     if odd:
         there, here = files.shapes.get(odd[0]), wanted.get(odd[0])

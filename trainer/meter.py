@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from lineage.messages import Progress
-from trainer.progress import LogLines, Seen, Show
+from trainer.progress import LogLines, StepReport, Show
 from trainer.spec.config import RunSpec
 from trainer.spec.flops import Arithmetic
 from trainer.step import StepMetrics
@@ -124,7 +124,7 @@ class Throughput:
         speed, left = self.tokens_per_second(100), (self.spec.num_steps - row[0]) * self.step_seconds()
         self.progress.at(row[0], lambda: {"loss_nats": row[1], "tokens_per_second": speed})
         mfu = self.arithmetic.rates(speed).get("mfu")
-        self.show.step(Seen(row[0], self.spec.num_steps, row[1], row[2], speed, left, self.stall_share(), mfu))
+        self.show.step(StepReport(row[0], self.spec.num_steps, row[1], row[2], speed, left, self.stall_share(), mfu))
 
     def leave_out(self, seconds: float) -> None:
         """Do not count these seconds as time of a step."""

@@ -132,8 +132,8 @@ def token_log_probs(
     targets = jnp.roll(tokens, -1, axis=1).reshape(-1)
     rows = TILE_ROWS if compute is None or compute.loss_rows is None else compute.loss_rows
     head = model.head_weight().astype(x.dtype)
-    found = row_log_probs(x.reshape(-1, x.shape[-1]), head, targets, temperature, rows).reshape(tokens.shape)
-    return jnp.roll(found, 1, axis=1).at[:, 0].set(0.0)
+    log_probs = row_log_probs(x.reshape(-1, x.shape[-1]), head, targets, temperature, rows).reshape(tokens.shape)
+    return jnp.roll(log_probs, 1, axis=1).at[:, 0].set(0.0)
 
 
 def token_nll(model: LanguageModel, tokens: Int[Array, "B S"]) -> Float[Array, "B S1"]:

@@ -75,7 +75,7 @@ def score_pairs(job: Job) -> Artifact:
 def summary(table: pl.DataFrame) -> dict[str, float]:
     """What a table of scores says: numbers of pairs, accuracies with ties counted half, mean log-probabilities in nats."""
     values = table.select("chosen", "rejected").to_numpy()
-    found = {
+    numbers = {
         "pairs": len(table),
         "log_prob_accuracy": _accuracy(values),
         "chosen_log_prob": float(values[:, 0].mean()),
@@ -83,13 +83,13 @@ def summary(table: pl.DataFrame) -> dict[str, float]:
     }
     if "reference_chosen" in table.columns:
         before = table.select("reference_chosen", "reference_rejected").to_numpy()
-        found |= {
+        numbers |= {
             "reward_accuracy": _accuracy(values - before),
             "reference_log_prob_accuracy": _accuracy(before),
             "reference_chosen_log_prob": float(before[:, 0].mean()),
             "margin": float((values - before) @ np.array([1.0, -1.0], np.float32) @ np.ones(len(table)) / len(table)),
         }
-    return {name: round(value, 6) for name, value in found.items()}
+    return {name: round(value, 6) for name, value in numbers.items()}
 
 
 def _accuracy(values: np.ndarray) -> float:

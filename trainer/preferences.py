@@ -50,8 +50,8 @@ def side_log_probs(
 ) -> Float[Array, "P 2"]:
     """Log-probability of each side's completion given its prompt, summed over tokens, in nats; with a gradient."""
     sides = tokens.reshape(-1, tokens.shape[1] // 2)
-    found = token_log_probs(model, sides, compute=compute) * weights.reshape(sides.shape)
-    return found.sum(axis=1).reshape(-1, 2)
+    log_probs = token_log_probs(model, sides, compute=compute) * weights.reshape(sides.shape)
+    return log_probs.sum(axis=1).reshape(-1, 2)
 
 
 def side_lengths(weights: Float[Array, "P S2"]) -> Float[Array, "P 2"]:

@@ -17,7 +17,7 @@ REPORT_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
-class Seen:
+class StepReport:
     """A run after one of its steps."""
 
     step: int
@@ -43,7 +43,7 @@ class Seen:
 class Show(Protocol):
     """Shows a run to a person."""
 
-    def step(self, seen: Seen) -> None: ...
+    def step(self, report: StepReport) -> None: ...
 
 
 @dataclass
@@ -52,11 +52,11 @@ class LogLines:
 
     spoken: float = 0.0
 
-    def step(self, seen: Seen) -> None:
+    def step(self, report: StepReport) -> None:
         now = time.perf_counter()
-        if now - self.spoken > REPORT_SECONDS or seen.step == seen.num_steps:
+        if now - self.spoken > REPORT_SECONDS or report.step == report.num_steps:
             self.spoken = now
-            log.info("step %5d/%d  %s  %4.0f s left", seen.step, seen.num_steps, seen.numbers(), seen.seconds_left)
+            log.info("step %5d/%d  %s  %4.0f s left", report.step, report.num_steps, report.numbers(), report.seconds_left)
 
 
 @dataclass
@@ -66,10 +66,10 @@ class Bar:
     progress: Progress
     task: TaskID | None = field(default=None)
 
-    def step(self, seen: Seen) -> None:
+    def step(self, report: StepReport) -> None:
         if self.task is None:
-            self.task = self.progress.add_task("", total=seen.num_steps, completed=seen.step, start=True)
-        self.progress.update(self.task, completed=seen.step, description=seen.numbers())
+            self.task = self.progress.add_task("", total=report.num_steps, completed=report.step, start=True)
+        self.progress.update(self.task, completed=report.step, description=report.numbers())
 
 
 @contextmanager

@@ -188,12 +188,12 @@ def _ids_by_component(after: pl.DataFrame) -> dict[str, list[str]]:
     return ids
 
 
-def verify_exposures(order: DataOrder, seen: pl.DataFrame, batches: BatchSchedule, count: int) -> int:
+def verify_exposures(order: DataOrder, reported: pl.DataFrame, batches: BatchSchedule, count: int) -> int:
     """Read the batches of up to `count` reported exposures forward; return how many were read.
 
     Raises: RuntimeError if a batch does not hold the document's tokens.
     """
-    chosen = seen.gather_every(max(1, -(-seen.height // count))) if seen.height else seen
+    chosen = reported.gather_every(max(1, -(-reported.height // count))) if reported.height else reported
     for component, document_id, step, row, tokens in chosen.select("component", "id", "step", "row", "tokens").iter_rows():
         number = order.names.index(component)
         cache = order.caches[number]

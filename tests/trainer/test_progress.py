@@ -7,11 +7,11 @@ import time
 import pytest
 from rich.console import Console
 
-from trainer.progress import Bar, LogLines, Seen, shown
+from trainer.progress import Bar, LogLines, StepReport, shown
 
 
-def seen(step: int) -> Seen:
-    return Seen(step, 20, 3.25, 1e-3, 12_345.6, 7.0, 0.012, 0.41)
+def report(step: int) -> StepReport:
+    return StepReport(step, 20, 3.25, 1e-3, 12_345.6, 7.0, 0.012, 0.41)
 
 
 def test_a_terminal_has_a_bar_below_what_is_said() -> None:
@@ -20,7 +20,7 @@ def test_a_terminal_has_a_bar_below_what_is_said() -> None:
     with shown(console, is_first=True) as show:
         assert isinstance(show, Bar)
         for step in (5, 20):
-            show.step(seen(step))
+            show.step(report(step))
             show.progress.refresh()
     text = screen.getvalue()
     assert "5/20" in text and "20/20" in text
@@ -34,11 +34,11 @@ def test_a_file_and_every_further_process_have_lines(
     console = Console(file=io.StringIO(), force_terminal=is_terminal)
     with caplog.at_level(logging.INFO, "trainer"), shown(console, is_first=is_first) as show:
         assert isinstance(show, LogLines)
-        show.step(seen(1))
+        show.step(report(1))
         show.spoken = time.perf_counter() + 3600  # the next comes soon after the first, however slow this machine is
-        show.step(seen(2))
-        show.step(seen(20))  # the last step is always reported
+        show.step(report(2))
+        show.step(report(20))  # the last step is always reported
         show.spoken = time.perf_counter() - 60
-        show.step(seen(7))
+        show.step(report(7))
     assert [record.message.split()[1].split("/")[0] for record in caplog.records] == ["1", "20", "7"]
     assert "7 s left" in caplog.text

@@ -30,8 +30,8 @@ def _forward(x: NamedArray, weight: NamedArray, names: tuple[str, ...]):
     return _product(narrow, narrow_weight, names, scale * weight_scale, x.dtype), kept
 
 
-def _backward(names: tuple[str, ...], kept: tuple, grad: NamedArray) -> tuple[NamedArray, NamedArray]:
-    narrow, scale, narrow_weight, weight_scale, of_x, of_weight = kept
+def _backward(names: tuple[str, ...], residuals: tuple, grad: NamedArray) -> tuple[NamedArray, NamedArray]:
+    narrow, scale, narrow_weight, weight_scale, of_x, of_weight = residuals
     narrow_grad, grad_scale = scaled(grad, BACKWARD)
     outer = tuple(axis.name for axis in narrow_weight.axes if axis.name not in names)
     rest = tuple(axis.name for axis in narrow.axes if axis.name not in names)

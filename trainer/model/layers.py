@@ -227,8 +227,8 @@ def dots(
     if not compute.by_rows or is_spread():
         return tuple(dot(x, weight, axis, compute) for weight in weights)
     if any(isinstance(weight, DroppedWeight) for weight in weights):
-        found = zip(weights, dots(x, tuple(map(bare, weights)), axis, compute), strict=True)
-        return tuple(y + weight.addition(x, axis) if isinstance(weight, DroppedWeight) else y for weight, y in found)
+        base_products = zip(weights, dots(x, tuple(map(bare, weights)), axis, compute), strict=True)
+        return tuple(y + weight.addition(x, axis) if isinstance(weight, DroppedWeight) else y for weight, y in base_products)
     inner = [x.resolve_axis(name) for name in names]
     rest = [each for each in x.axes if each not in inner]
     size = math.prod(each.size for each in inner)
