@@ -22,15 +22,15 @@ def advantages(how: Advantage, rewards: Float[np.ndarray, "G N"], valid: Bool[np
     known = np.where(valid, rewards, 0.0)
     match how:
         case Rloo():
-            found = leave_one_out(known, valid)
+            values = leave_one_out(known, valid)
         case Grpo(scale=scale):
-            found = group_relative(known, valid, scale)
+            values = group_relative(known, valid, scale)
         case Reinforce(baseline=baseline):
             flat = leave_one_out(known.reshape(1, -1), valid.reshape(1, -1)).reshape(known.shape)
-            found = flat if baseline == "batch" else known
+            values = flat if baseline == "batch" else known
         case Distill() | Imitate():
-            found = np.zeros_like(known)
-    return np.where(valid, found, 0.0)
+            values = np.zeros_like(known)
+    return np.where(valid, values, 0.0)
 
 
 def leave_one_out(rewards: Float[np.ndarray, "G N"], valid: Bool[np.ndarray, "G N"]) -> Float[np.ndarray, "G N"]:

@@ -76,8 +76,8 @@ def _marked(checkpoint: Artifact) -> Leg:
 
 def _made_of(parent: Artifact, stage: str) -> list[Artifact]:
     """Return what a stage made directly from an artifact, the newest last."""
-    made = [child for child in children_of(parent) if child.spec.stage == stage]
-    return sorted(made, key=lambda each: each.manifest.created)
+    children = [child for child in children_of(parent) if child.spec.stage == stage]
+    return sorted(children, key=lambda each: each.manifest.created)
 
 
 def rollout_reads(legs: Sequence[Leg], documents: Sequence[str]) -> pl.DataFrame:
@@ -118,8 +118,8 @@ def item_in_rollouts(legs: Sequence[Leg], item: str) -> HeldItem:
         matches.append(_table(leg.marks[-1], "matches").filter(is_item).select("id", "tier"))
     if not statuses:
         raise ValueError(f"no item {item!r} among those that {legs[-1].marks[-1].name} was scanned for")
-    found = pl.concat(matches).unique().sort(tier_rank(), "id").unique("id", keep="first", maintain_order=True)
-    return HeldItem(tuple(statuses), found)
+    strongest = pl.concat(matches).unique().sort(tier_rank(), "id").unique("id", keep="first", maintain_order=True)
+    return HeldItem(tuple(statuses), strongest)
 
 
 def _table(marks: Artifact, name: str) -> pl.DataFrame:

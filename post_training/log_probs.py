@@ -94,5 +94,5 @@ def in_tiles(of_tile, arrays: tuple):
         padded = jnp.pad(array, ((0, -count % size), *((0, 0) for _ in array.shape[1:])))
         return padded.reshape(-1, size, *array.shape[1:])
 
-    found = jax.lax.map(of_tile, jax.tree.map(tiles, arrays))
-    return jax.tree.map(lambda each: each.reshape(-1, *each.shape[2:])[:count], found)
+    tiled = jax.lax.map(of_tile, jax.tree.map(tiles, arrays))
+    return jax.tree.map(lambda each: each.reshape(-1, *each.shape[2:])[:count], tiled)

@@ -52,22 +52,22 @@ class Policies:
         Raises: ValueError if another policy of that version was published.
         """
         digest = policy_digest(model)
-        found = self.known().get(version)
-        if found is not None and found.digest != digest:
+        policy = self.known().get(version)
+        if policy is not None and policy.digest != digest:
             raise ValueError(
-                f"{self.folder} has the policy {found.digest} of iteration {version}, this run has {digest}: the updates "
+                f"{self.folder} has the policy {policy.digest} of iteration {version}, this run has {digest}: the updates "
                 "before it did not give the same bits; run on the machine that began, or delete the folder"
             )
-        if found is None or not self._place(version).is_dir():
-            found = Policy(version, self._write(version, model), digest, step)
+        if policy is None or not self._place(version).is_dir():
+            policy = Policy(version, self._write(version, model), digest, step)
             scratch = self._record(version).with_suffix(".new")
-            scratch.write_text(json.dumps(asdict(found)) + "\n")
+            scratch.write_text(json.dumps(asdict(policy)) + "\n")
             scratch.replace(self._record(version))
-        name_newest(self.folder, Newest(self._place(version).name, found.weights))
+        name_newest(self.folder, Newest(self._place(version).name, policy.weights))
         for older in sorted(self.folder.glob("policy-*/"))[:-KEPT_FOLDERS]:
             if older.name < self._place(version).name:
                 shutil.rmtree(older)
-        return found
+        return policy
 
     def known(self) -> dict[int, Policy]:
         """Return every policy that was published, by version."""

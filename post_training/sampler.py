@@ -145,8 +145,8 @@ def read_prompts(
         cache, last, first = carry
         cache, hidden = decoder.extend(cache, chunk, jnp.full(count, first))
         at = lengths - 1 - first
-        found = jax.vmap(lambda row, place: row[place])(hidden, jnp.clip(at, 0, size - 1))
-        return (cache, jnp.where(((at >= 0) & (at < size))[:, None], found, last), first + size), None
+        at_places = jax.vmap(lambda row, place: row[place])(hidden, jnp.clip(at, 0, size - 1))
+        return (cache, jnp.where(((at >= 0) & (at < size))[:, None], at_places, last), first + size), None
 
     chunks = whole.reshape(count, -1, size).swapaxes(0, 1)
     _, state = jax.eval_shape(decoder.extend, decoder.empty_cache(count, size), chunks[0], lengths)

@@ -99,9 +99,9 @@ class Roller:
     def _sampled(self, policy: LanguageModel, iteration: int) -> Drawn:
         seq_len, count = self.spec.run.seq_len, self.spec.sampling.completions
         tokens, lengths = self.asked.rows(self.groups(iteration), seq_len, self.words.stop)
-        asked = tokens[:, : rounded(int(lengths.max()), seq_len)]
+        prompt_tokens = tokens[:, : rounded(int(lengths.max()), seq_len)]
         key = jax.random.fold_in(jax.random.PRNGKey(self.spec.run.seed), iteration)
-        rows = jax.tree.map(np.asarray, self.sampler(policy, jnp.asarray(asked), jnp.asarray(lengths), key))
+        rows = jax.tree.map(np.asarray, self.sampler(policy, jnp.asarray(prompt_tokens), jnp.asarray(lengths), key))
         starts = np.repeat(lengths, count)
         ends = starts + rows.lengths
         whole = filled(np.repeat(tokens, count, axis=0), starts, rows.tokens, ends)
@@ -130,14 +130,14 @@ class Roller:
         parts = [slice(first, first + size) for first in range(0, rows, size)]
 
         def scored(model: LanguageModel) -> tuple[np.ndarray, ...]:
-            found = [
+            of_batches = [
                 self.log_probs(
                     model, drawn.tokens[at], drawn.prompt_lengths[at], drawn.mask.shape[1],
                     None if drawn.kept is None else drawn.kept[at],
                 )
                 for at in parts
             ]  # fmt: skip
-            return tuple(np.concatenate(each) * drawn.mask for each in zip(*found, strict=True))
+            return tuple(np.concatenate(each) * drawn.mask for each in zip(*of_batches, strict=True))
 
         before, entropy = scored(policy)
         reference = None if self.reference is None else scored(self.reference)[0]

@@ -56,12 +56,12 @@ def rollout_texts(out: Writer, config: TextsConfig, checkpoint: Artifact) -> Non
     """
     run = from_jsonable(RewardCheckpointConfig, checkpoint.spec.config)
     environment = checkpoint.input("environment")
-    asked = {each.prompt_id: each.text for each in read_prompts(environment, "train")}
+    prompt_texts = {each.prompt_id: each.text for each in read_prompts(environment, "train")}
     tables = [pl.DataFrame(schema=ORIGINS_SCHEMA | {TEXT: pl.String})]
     for shard in shards_of(checkpoint):
         iteration = parse_iteration(str(shard.spec.partition).rpartition(".")[2])
         table = pl.read_parquet(shard.file(ROLLOUTS_FILE), columns=["prompt_id", "row", "text", "verdict", "used"])
-        texts = [asked[name] + text for name, text in table.select("prompt_id", "text").iter_rows()]
+        texts = [prompt_texts[name] + text for name, text in table.select("prompt_id", "text").iter_rows()]
         steps = pl.Series("steps", steps_of_rows(run, iteration).T.tolist(), dtype=pl.List(pl.Int64))
         read = table.with_columns(pl.Series(TEXT, texts, dtype=pl.String), steps, iteration=pl.lit(iteration, pl.Int64))
         learned = pl.when("used").then("steps").otherwise(pl.lit([], dtype=pl.List(pl.Int64)))

@@ -160,34 +160,35 @@ class _Loop:
 
     def _earlier(self, iterations: int) -> dict[str, str]:
         """Return the digests of the shards before a resume. Raises: ValueError if one is missing."""
-        found = {}
+        versions = {}
         for iteration in range(iterations):
             spec = rollouts_spec(self.job, self.config, iteration)
             there = self.job.store.find(spec)
             if there is None:
                 raise ValueError(f"{spec.name} is missing, and the state to resume learned from it; restore it or start again")
-            found[spec.partition or ""] = there.data_version
-        return found
+            versions[spec.partition or ""] = there.data_version
+        return versions
 
     def _rollouts(self, policy: LanguageModel, iteration: int) -> pl.DataFrame:
         """Return the rollouts of an iteration: existing ones, or new ones. Raises: ValueError if another policy made them."""
         spec = rollouts_spec(self.job, self.config, iteration)
-        made = self.job.store.find(spec)
+        artifact = self.job.store.find(spec)
         trained = policy_digest(policy), iteration * self.config.updates
-        if made is None:
+        if artifact is None:
             table = self.roller.rollouts(policy, trained[1], iteration, self.alive)
             with self.job.writing(spec, self.saver.cost) as out:
                 write_rollouts(out, self.config, table, trained, self.roller.dropped)
-            made = out.artifact
-        table = pl.read_parquet(made.file(ROLLOUTS_FILE))
-        there = made.manifest.extra["rollouts"]["policy_digest"]
+            artifact = out.artifact
+        table = pl.read_parquet(artifact.file(ROLLOUTS_FILE))
+        there = artifact.manifest.extra["rollouts"]["policy_digest"]
         if there != trained[0]:
             raise ValueError(
-                f"{made.uri} was made for the policy {there}, this run has {trained[0]} at iteration {iteration}: the updates "
+                f"{artifact.uri} was made for the policy {there}, this run has {trained[0]} at iteration {iteration}: "
+                "the updates "
                 "before it did not give the same bits; run on the machine that began, or delete the rollouts"
             )
-        self.digests[spec.partition or ""] = made.data_version
-        facts = made.manifest.extra["iteration"]
+        self.digests[spec.partition or ""] = artifact.data_version
+        facts = artifact.manifest.extra["iteration"]
         shown = ", ".join(f"{name} {value:.4g}" for name, value in facts.items() if value is not None)
         log.info("%s iteration %d: %s", self.config.run.name, iteration, shown)
         return table

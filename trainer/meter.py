@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from lineage.messages import Progress
-from trainer.progress import LogLines, StepReport, Show
+from trainer.progress import LogLines, Show, StepReport
 from trainer.spec.config import RunSpec
 from trainer.spec.flops import Arithmetic
 from trainer.step import StepMetrics

@@ -30,13 +30,13 @@ def record_of(each: Trajectory) -> dict:
 
 def read_trajectories(path: Path) -> list[Trajectory]:
     """Read what `write_trajectories` wrote. Raises: ValueError naming a line that is no trajectory."""
-    found = []
+    trajectories = []
     for number, line in enumerate(path.read_text().splitlines(), 1):
         try:
             record = json.loads(line)
             messages, steps = tuple(record["messages"]), tuple(Step(**step) for step in record["steps"])
             facts = record["end"], record["answer"], record["version"], record["detail"]
-            found.append(Trajectory(record["id"], messages, steps, *facts))
+            trajectories.append(Trajectory(record["id"], messages, steps, *facts))
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path}, line {number} is no trajectory: {error!r}") from error
-    return found
+    return trajectories

@@ -31,14 +31,14 @@ def prompts(config: Addition) -> Iterator[Prompt]:
             yield Prompt(name, split_of(name, config.held_out_share), f"{name}=", f"{left + right:0{width + 1}d}")
 
 
-def judge(asked: Sequence[Prompt], texts: Sequence[str]) -> list[Verdict]:
+def judge(prompts: Sequence[Prompt], texts: Sequence[str]) -> list[Verdict]:
     """Judge completions. One is right if it is exactly the digits of the sum."""
-    return [graded(text == prompt.answer, f"{prompt.text}{text}") for prompt, text in zip(asked, texts, strict=True)]
+    return [graded(text == prompt.answer, f"{prompt.text}{text}") for prompt, text in zip(prompts, texts, strict=True)]
 
 
-def judge_by_value(asked: Sequence[Prompt], texts: Sequence[str]) -> list[Verdict]:
+def judge_by_value(prompts: Sequence[Prompt], texts: Sequence[str]) -> list[Verdict]:
     """Judge again: compute the sum from the prompt and compare numbers. This is the second verifier."""
-    return [graded(_value(text) == _sum(prompt.text)) for prompt, text in zip(asked, texts, strict=True)]
+    return [graded(_value(text) == _sum(prompt.text)) for prompt, text in zip(prompts, texts, strict=True)]
 
 
 def _sum(question: str) -> int:

@@ -57,14 +57,14 @@ def prompts(config: Benchmark, items: Sequence[Item]) -> Iterator[Prompt]:
         yield Prompt(name, split_of(name, config.held_out_share), rendered.prompts[0], answer, task)
 
 
-def judge(asked: Sequence[Prompt], texts: Sequence[str]) -> list[Verdict]:
+def judge(prompts: Sequence[Prompt], texts: Sequence[str]) -> list[Verdict]:
     """Judge as evaluations do. An answer that cannot be read from the text is wrong.
 
     Raises: NoSandboxError if the machine cannot confine programs.
     """
-    if not asked:
+    if not prompts:
         return []
-    records = [json.loads(prompt.task) for prompt in asked]
+    records = [json.loads(prompt.task) for prompt in prompts]
     items = [from_jsonable(Item, record["item"]) for record in records]
     generated = [Generated(text, "stop", 0, 0) for text in texts]
     first = records[0]

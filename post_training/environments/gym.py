@@ -51,15 +51,15 @@ def prompts(config: Gym) -> Iterator[Prompt]:
         yield Prompt(name, split_of(name, config.held_out_share), f"{entry['question']}\n", str(entry["answer"]), task)
 
 
-def judge(asked: Sequence[Prompt], texts: Sequence[str]) -> list[Verdict]:
+def judge(prompts: Sequence[Prompt], texts: Sequence[str]) -> list[Verdict]:
     """Judge by the data set's own score of every answer, in [0, 1]. Only the full score is right."""
-    found = []
-    for prompt, text in zip(asked, texts, strict=True):
+    verdicts = []
+    for prompt, text in zip(prompts, texts, strict=True):
         task = json.loads(prompt.task)
         questions = _dataset(json.dumps(task["recipe"], sort_keys=True))
         score = float(questions.score_answer(text.strip(), questions[task["number"]]))
-        found.append(Verdict("right" if score >= 1 else "wrong", {"score": score}))
-    return found
+        verdicts.append(Verdict("right" if score >= 1 else "wrong", {"score": score}))
+    return verdicts
 
 
 @lru_cache(maxsize=8)

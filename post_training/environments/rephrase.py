@@ -64,8 +64,8 @@ class Rephrase:
 
 def build(out: Writer, config: Rephrase, normalized: Artifact) -> None:
     """Write a prompt for each document and style. Longer documents are left out and counted."""
-    made = [prompt for table in iterate_documents(normalized) for prompt in prompts(config, table)]
-    write_prompts(out, made)
+    all_prompts = [prompt for table in iterate_documents(normalized) for prompt in prompts(config, table)]
+    write_prompts(out, all_prompts)
     lengths = [text for table in iterate_documents(normalized, columns=["text"]) for text in table["text"].str.len_chars()]
     out.record(rows_in=len(lengths), too_long=sum(length > config.most_characters for length in lengths))
 
@@ -78,13 +78,13 @@ def prompts(config: Rephrase, documents: pl.DataFrame) -> Iterator[Prompt]:
             continue
         split = split_of(name, config.held_out_share)
         for style in config.styles:
-            asked = f"{INSTRUCTIONS[style]}\n\nText:\n{text}\n\nRewritten text:\n"
-            yield Prompt(f"{style}/{name}", split, asked, "", json.dumps({"document": text, **limits}))
+            prompt_text = f"{INSTRUCTIONS[style]}\n\nText:\n{text}\n\nRewritten text:\n"
+            yield Prompt(f"{style}/{name}", split, prompt_text, "", json.dumps({"document": text, **limits}))
 
 
-def judge(asked: Sequence[Prompt], texts: Sequence[str]) -> list[Verdict]:
+def judge(prompts: Sequence[Prompt], texts: Sequence[str]) -> list[Verdict]:
     """Judge rephrasings: length, numbers, and how much is copied. The detail names the first fault."""
-    return [_judged(json.loads(prompt.task), text) for prompt, text in zip(asked, texts, strict=True)]
+    return [_judged(json.loads(prompt.task), text) for prompt, text in zip(prompts, texts, strict=True)]
 
 
 def _judged(task: dict, text: str) -> Verdict:

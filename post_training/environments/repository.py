@@ -58,10 +58,11 @@ def prompts(config: Repository, folder: Path) -> Iterator[Prompt]:
             yield Prompt(name, split_of(name, config.held_out_share), question, places[name][0])
 
 
-def judge(asked: Sequence[Prompt], texts: Sequence[str]) -> list[Verdict]:
+def judge(prompts: Sequence[Prompt], texts: Sequence[str]) -> list[Verdict]:
     """Judge answers: the path, with or without `./`."""
     return [
-        graded(text.strip().removeprefix("./") == prompt.answer, text[:200]) for prompt, text in zip(asked, texts, strict=True)
+        graded(text.strip().removeprefix("./") == prompt.answer, text[:200])
+        for prompt, text in zip(prompts, texts, strict=True)
     ]
 
 

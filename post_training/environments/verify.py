@@ -36,18 +36,18 @@ def verifier_of(environment: Artifact) -> Verifier:
     return VERIFIERS[stage]
 
 
-def verify(judge: Verifier, asked: Sequence[Prompt], texts: Sequence[str]) -> list[Verdict]:
+def verify(judge: Verifier, prompts: Sequence[Prompt], texts: Sequence[str]) -> list[Verdict]:
     """Judge all completions. If the verifier raises, each is judged alone, so one bad completion fails only itself.
 
     Raises: NoSandboxError, because then no completion can be judged.
     """
     try:
-        return _checked(judge, asked, texts)
+        return _checked(judge, prompts, texts)
     except NoSandboxError:
         raise
     except Exception:
         log.exception("the verifier raised; judging %d completions one by one", len(texts))
-    return [_alone(judge, prompt, text) for prompt, text in zip(asked, texts, strict=True)]
+    return [_alone(judge, prompt, text) for prompt, text in zip(prompts, texts, strict=True)]
 
 
 def _alone(judge: Verifier, prompt: Prompt, text: str) -> Verdict:
@@ -59,8 +59,8 @@ def _alone(judge: Verifier, prompt: Prompt, text: str) -> Verdict:
         return Verdict("failed", {}, f"{type(error).__name__}: {error}")
 
 
-def _checked(judge: Verifier, asked: Sequence[Prompt], texts: Sequence[str]) -> list[Verdict]:
-    verdicts = judge(asked, texts)
+def _checked(judge: Verifier, prompts: Sequence[Prompt], texts: Sequence[str]) -> list[Verdict]:
+    verdicts = judge(prompts, texts)
     if len(verdicts) != len(texts):
         raise ValueError(f"the verifier gave {len(verdicts)} verdicts for {len(texts)} completions")
     return verdicts

@@ -55,7 +55,7 @@ class _Row:
         return [{"role": "user", "content": self.prompt.text}, {"role": "assistant", "content": self.text}]
 
     @property
-    def said(self) -> str:
+    def teacher_text(self) -> str:
         """All that the teacher wrote."""
         return "\n".join(message["content"] for message in self.messages if message["role"] == "assistant")
 
@@ -137,20 +137,20 @@ def _verified(environment: Artifact, rows: Sequence[_Row]) -> None:
 def _graded(config: AcceptConfig, rows: Sequence[_Row]) -> None:
     judge, left = config.judge, _left(rows)
     assert judge is not None
-    found = grades(judge, [(row.name, row.prompt.text, row.text) for row in left], JUDGE_CONCURRENCY, JUDGE_PATIENCE)
+    by_name = grades(judge, [(row.name, row.prompt.text, row.text) for row in left], JUDGE_CONCURRENCY, JUDGE_PATIENCE)
     for row in left:
-        row.grade = found[row.name].grade
+        row.grade = by_name[row.name].grade
         if row.grade is None:
-            row.drop("the judge gave no grade", found[row.name].text[:500])
+            row.drop("the judge gave no grade", by_name[row.name].text[:500])
         elif row.grade < judge.least:
-            row.drop("graded too low", f"{row.grade}: {found[row.name].text}"[:500])
+            row.drop("graded too low", f"{row.grade}: {by_name[row.name].text}"[:500])
 
 
 def _without_duplicates(config: AcceptConfig, rows: Sequence[_Row]) -> None:
     left = _left(rows)
-    documents = [document_of(row.prompt, row.said) for row in left]
-    found = duplicates_of(documents, [row.said for row in left], config.min_jaccard)
-    for place, (kept, kind) in found.items():
+    documents = [document_of(row.prompt, row.teacher_text) for row in left]
+    duplicates = duplicates_of(documents, [row.teacher_text for row in left], config.min_jaccard)
+    for place, (kept, kind) in duplicates.items():
         left[place].drop(f"{kind} duplicate", left[kept].name)
 
 
@@ -186,7 +186,7 @@ def _write(out: Writer, config: AcceptConfig, environment: Artifact, rows: Seque
 def _record(row: _Row, facts: dict) -> dict:
     """Return a line of the source: the text, the same as messages, and where it came from."""
     named = {name: facts[name] for name in ("rollout", "prompt_id", "verifier", "teacher_model", "teacher_version")}
-    return {"id": row.name, "text": document_of(row.prompt, row.said), "messages": row.messages, **named}
+    return {"id": row.name, "text": document_of(row.prompt, row.teacher_text), "messages": row.messages, **named}
 
 
 SYNTHETIC_ACCEPTED = Stage(

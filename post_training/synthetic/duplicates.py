@@ -16,20 +16,20 @@ PRESET = "20x5"
 
 def duplicates_of(documents: Sequence[str], completions: Sequence[str], min_jaccard: float) -> dict[int, tuple[int, str]]:
     """Return place -> (the earlier place that stays, `equal` or `near`) of every duplicate."""
-    found: dict[int, tuple[int, str]] = {}
+    duplicates: dict[int, tuple[int, str]] = {}
     first: dict[str, int] = {}
     for place, document in enumerate(documents):
         earlier = first.setdefault(text_digest(document), place)
         if earlier != place:
-            found[place] = (earlier, "equal")
-    return found | _near([place for place in range(len(documents)) if place not in found], completions, min_jaccard)
+            duplicates[place] = (earlier, "equal")
+    return duplicates | _near([place for place in range(len(documents)) if place not in duplicates], completions, min_jaccard)
 
 
 def _near(places: Sequence[int], completions: Sequence[str], min_jaccard: float) -> dict[int, tuple[int, str]]:
     config = preset(PRESET)
     bands, sizes = sign_texts([completions[place] for place in places], config)
     kept_in: dict[int, list[int]] = defaultdict(list)
-    found = {}
+    near = {}
     for row, place in enumerate(places):
         if not sizes[row]:
             continue
@@ -38,8 +38,8 @@ def _near(places: Sequence[int], completions: Sequence[str], min_jaccard: float)
         same = (e for e in candidates if jaccard(shingles, shingle_hashes(completions[e], config.ngram_words)) >= min_jaccard)
         kept = next(same, None)
         if kept is not None:
-            found[place] = (kept, "near")
+            near[place] = (kept, "near")
             continue
         for band in own:
             kept_in[band].append(place)
-    return found
+    return near

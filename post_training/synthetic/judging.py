@@ -24,21 +24,21 @@ class Grade:
     text: str
 
 
-def grades(judge: Judge, asked: Sequence[tuple[str, str, str]], concurrency: int, patience: float) -> dict[str, Grade]:
+def grades(judge: Judge, rows: Sequence[tuple[str, str, str]], concurrency: int, patience: float) -> dict[str, Grade]:
     """Return the grade of every (rollout, prompt, completion), by rollout."""
-    requests = [ItemRequest(name, "/v1/chat/completions", _body(judge, prompt, text)) for name, prompt, text in asked]
+    requests = [ItemRequest(name, "/v1/chat/completions", _body(judge, prompt, text)) for name, prompt, text in rows]
     with TemporaryDirectory(prefix="judge-") as folder:
         record = Record(Path(folder) / "grades.jsonl")
         answers = ask_all(judge.url, requests, record, concurrency=concurrency, patience=patience)
-    found = {}
+    by_name = {}
     for name, recorded in answers.items():
         if recorded.status != 200:
-            found[name] = Grade(None, f"{recorded.status}: {recorded.answer}"[:500])
+            by_name[name] = Grade(None, f"{recorded.status}: {recorded.answer}"[:500])
             continue
         text = recorded.answer["choices"][0]["message"]["content"] or ""
         stated = _GRADE.findall(text)
-        found[name] = Grade(int(stated[-1]) if stated else None, text)
-    return found
+        by_name[name] = Grade(int(stated[-1]) if stated else None, text)
+    return by_name
 
 
 def _body(judge: Judge, prompt: str, text: str) -> dict:
