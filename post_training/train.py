@@ -184,8 +184,7 @@ class _Loop:
         if there != trained[0]:
             raise ValueError(
                 f"{artifact.uri} was made for the policy {there}, this run has {trained[0]} at iteration {iteration}: "
-                "the updates "
-                "before it did not give the same bits; run on the machine that began, or delete the rollouts"
+                "the updates before it did not give the same bits; run on the machine that began, or delete the rollouts"
             )
         self.digests[spec.partition or ""] = artifact.data_version
         facts = artifact.manifest.extra["iteration"]
