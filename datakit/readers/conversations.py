@@ -54,7 +54,7 @@ def canonical(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), default=str)
 
 
-def with_strings(kept: str, change: Callable[[str], str]) -> str:
+def with_strings(conversation: str, change: Callable[[str], str]) -> str:
     """Change every string in a conversation's messages and tools."""
 
     def changed(value: Any) -> Any:
@@ -64,7 +64,7 @@ def with_strings(kept: str, change: Callable[[str], str]) -> str:
             return {name: changed(item) for name, item in value.items()}
         return [changed(item) for item in value] if isinstance(value, list) else value
 
-    return canonical(changed(json.loads(kept)))
+    return canonical(changed(json.loads(conversation)))
 
 
 def readable(message: Mapping[str, Any]) -> str:

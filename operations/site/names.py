@@ -57,23 +57,23 @@ def page_path(kind: str, shown_title: str, identity: object) -> str:
     return f"{kind}/{words or kind}-{identity_digest(identity)[:10]}.html"
 
 
-def kind_of(known: SiteArtifact) -> str:
+def kind_of(one: SiteArtifact) -> str:
     """Return the kind of page of an artifact."""
-    return KIND_OF_STAGE.get(known.artifact.spec.stage, "artifact")
+    return KIND_OF_STAGE.get(one.artifact.spec.stage, "artifact")
 
 
-def run_of(known: SiteArtifact) -> tuple[str, str]:
+def run_of(one: SiteArtifact) -> tuple[str, str]:
     """Store and name of the run that a checkpoint belongs to. Steps are partitions of a run; a day or a trial names one."""
-    spec = known.artifact.spec
+    spec = one.artifact.spec
     key = spec.key[:-1] if len(spec.key) > 1 and spec.key[-1] in ("checkpoint", "trial") else spec.key
     part = "" if spec.partition is None or STEP.fullmatch(spec.partition) else f" {spec.partition}"
-    return known.place[0], "/".join(key) + part
+    return one.place[0], "/".join(key) + part
 
 
-def sweep_of(known: SiteArtifact) -> tuple[str, str] | None:
+def sweep_of(one: SiteArtifact) -> tuple[str, str] | None:
     """Store and name of the sweep that an artifact belongs to, or None."""
-    key = known.artifact.spec.key
-    return (known.place[0], "/".join(key[:2])) if key[0] == "sweeps" and len(key) > 2 else None
+    key = one.artifact.spec.key
+    return (one.place[0], "/".join(key[:2])) if key[0] == "sweeps" and len(key) > 2 else None
 
 
 class Names:
