@@ -39,14 +39,14 @@ def storage_report_asset() -> dg.AssetsDefinition:
         text = json.dumps(rows, indent=1, ensure_ascii=False, default=str) + "\n"
         lab.store.storage.replace(f"{FOLDER}/{today}.json", text.encode())
         unpriced = sorted({row["unpriced"] for row in rows} - {""})
-        known = total([row["dollars_a_month"] for row in rows if row["dollars_a_month"] is not None])
+        dollars = total([row["dollars_a_month"] for row in rows if row["dollars_a_month"] is not None])
         shown = [
             {**row, "dollars_a_month": str(row["dollars_a_month"] or ""), "last_read": row["last_read"] or ""} for row in rows
         ]
         return dg.MaterializeResult(
             metadata={
                 "bytes": sum(row["bytes"] for row in rows),
-                "dollars_a_month": str(known),
+                "dollars_a_month": str(dollars),
                 "table": records_table(shown, COLUMNS),
                 "report": dg.MetadataValue.path(lab.store.storage.uri(f"{FOLDER}/{today}.json")),
             },

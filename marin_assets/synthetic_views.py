@@ -18,9 +18,9 @@ def facts(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     if "accepted" in recorded:
         dropped = counts_table(recorded["dropped"], "reason", "rollouts")
         return {"accepted": dg.MetadataValue.int(recorded["accepted"]), "dropped": dropped}
-    known = f"version {recorded['teacher_version'] or 'unknown'}, known by its {recorded['teacher_known_by']}"
+    identity = f"version {recorded['teacher_version'] or 'unknown'}, known by its {recorded['teacher_known_by']}"
     return {
-        "teacher": dg.MetadataValue.text(f"{recorded['teacher_model']}, {known}"),
+        "teacher": dg.MetadataValue.text(f"{recorded['teacher_model']}, {identity}"),
         "completion_tokens": dg.MetadataValue.int(recorded["tokens"]),
     }
 

@@ -35,8 +35,8 @@ def model_card(ancestry: Ancestry, licence: str | None, log_root: str | None, ke
 
 def dataset_card(ancestry: Ancestry, log_root: str | None, key_id: str) -> str:
     """Return the README of an exported corpus. Its licences are those of its sources."""
-    known = licences_of(ancestry.sources)
-    licence = known[0] if len(known) == 1 and known[0] != UNKNOWN_LICENCE else None
+    licences = licences_of(ancestry.sources)
+    licence = licences[0] if len(licences) == 1 and licences[0] != UNKNOWN_LICENCE else None
     rows = int(ancestry.artifact.statistics.get("rows_out") or 0)
     files = {
         split: f"{split}/*.parquet"

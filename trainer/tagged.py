@@ -75,8 +75,8 @@ def read_evaluation(setting: str, vocab_size: int) -> Evaluation | None:
         record = _record(line, where)
         require(set(record) == {"tags", "tokens", "bytes"}, where, sorted(record), "the fields bytes, tags, tokens")
         tokens = np.asarray(record["tokens"])
-        known = tokens.dtype.kind in "iu" and tokens.size > 1 and 0 <= tokens.min() <= tokens.max() < vocab_size
-        require(known, f"{where}, tokens", _short(record["tokens"]), f"two or more integers in 0..{vocab_size - 1}")
+        are_valid = tokens.dtype.kind in "iu" and tokens.size > 1 and 0 <= tokens.min() <= tokens.max() < vocab_size
+        require(are_valid, f"{where}, tokens", _short(record["tokens"]), f"two or more integers in 0..{vocab_size - 1}")
         require(record["bytes"] > 0, f"{where}, bytes", record["bytes"], "positive")
         named = record["tags"] and all(isinstance(tag, str) and tag.strip("/") == tag != "" for tag in record["tags"])
         require(bool(named), f"{where}, tags", record["tags"], "one or more names, like web/wiki")

@@ -89,8 +89,8 @@ def _sides(corpus: Artifact, spans: pl.DataFrame) -> Iterator[tuple]:
                 raise ValueError(f"document {name} of {corpus.name} is read as a pair, and its metadata holds no pair")
             for row in spans.filter(pl.col("id") == name).iter_rows(named=True):
                 sides = sides_of(text, facts[PREFERENCE_FIELD], row["start_byte"], row["end_byte"])
-                known = text_digest(text) == name
-                yield name, *(row[key] for key in ITEM_KEY), facts[PAIR_ID], sides if known else [UNKNOWN]
+                is_whole = text_digest(text) == name
+                yield name, *(row[key] for key in ITEM_KEY), facts[PAIR_ID], sides if is_whole else [UNKNOWN]
 
 
 def sides_of(text: str, pair: str, start: int, end: int) -> list[str]:

@@ -46,10 +46,10 @@ def restrict(readable: Iterable[str]) -> None:
 
     It needs no_new_privs. Descriptors that are open keep their rights. Raises: OSError.
     """
-    known = version()
-    rights = FILE_RIGHTS[max(first for first in FILE_RIGHTS if first <= known)]
-    facts = struct.pack("QQQ", rights, NETWORK_RIGHTS if known >= 4 else 0, SCOPES if known >= 6 else 0)
-    size = 8 if known < 4 else 16 if known < 6 else 24
+    abi = version()
+    rights = FILE_RIGHTS[max(first for first in FILE_RIGHTS if first <= abi)]
+    facts = struct.pack("QQQ", rights, NETWORK_RIGHTS if abi >= 4 else 0, SCOPES if abi >= 6 else 0)
+    size = 8 if abi < 4 else 16 if abi < 6 else 24
     rules = call(CREATE_RULESET, facts, size, 0)
     for path in readable:
         place = os.open(path, os.O_PATH)

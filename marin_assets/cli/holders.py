@@ -76,11 +76,11 @@ def item_holders(scans: Sequence[Artifact], item: str) -> list[dict[str, Any]]:
     is_item = (pl.concat_str(["suite", "task", "item_id"], separator="/") == item) | (
         pl.concat_str(["task", "item_id"], separator="/") == item
     )
-    known, rows = False, []
+    is_bound, rows = False, []
     for scan in scans:
-        known |= not pl.scan_parquet(scan.files("items.parquet")[0]).filter(is_item).head(1).collect().is_empty()
+        is_bound |= not pl.scan_parquet(scan.files("items.parquet")[0]).filter(is_item).head(1).collect().is_empty()
         table = pl.scan_parquet(scan.files(f"{HOLDERS}.parquet")[0]).filter(is_item).collect(engine="streaming")
         rows += [{"marks": "/".join(scan.spec.key), **row} for row in table.iter_rows(named=True)]
-    if not known:
+    if not is_bound:
         raise ValueError(f"no item {item!r} among those that were looked for; give task/item_id or suite/task/item_id")
     return rows

@@ -52,18 +52,18 @@ def query(
 
 def ledger_of(root: str | None, *, with_dagster: bool = False) -> Ledger:
     """Return the ledger of a root, or of both stores of the lab."""
-    known = None
+    dagster_tables = None
     if with_dagster:
         from marin_assets.ledger_dagster import tables_of_instance
 
-        known = tables_of_instance()
-    return ledger_of_stores(stores_of(root), known)
+        dagster_tables = tables_of_instance()
+    return ledger_of_stores(stores_of(root), dagster_tables)
 
 
-def ledger_of_stores(stores: Sequence[Store], known: Mapping[str, pl.DataFrame] | None = None) -> Ledger:
-    """Return the ledger of stores as of today; `known`: tables of Dagster's database."""
+def ledger_of_stores(stores: Sequence[Store], dagster_tables: Mapping[str, pl.DataFrame] | None = None) -> Ledger:
+    """Return the ledger of stores as of today; `dagster_tables`: those of Dagster's database."""
     today = datetime.datetime.now(datetime.UTC).date()
-    return open_ledger(stores, price_table(), today, known, with_accepted=True)
+    return open_ledger(stores, price_table(), today, dagster_tables, with_accepted=True)
 
 
 def print_questions(console: Console) -> None:

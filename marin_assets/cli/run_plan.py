@@ -151,8 +151,8 @@ class RunPlan:
     @property
     def resume(self) -> "Resume":
         """Return the cost to start a gang again, after a preemption or the death of a host."""
-        kept = len(self.run.spec.saved_steps()) + KEEP_ROLLING
-        return Resume(self.shape.pods, TREES, self.needs.replicated_arrays, kept, ANCESTORS)
+        count = len(self.run.spec.saved_steps()) + KEEP_ROLLING
+        return Resume(self.shape.pods, TREES, self.needs.replicated_arrays, count, ANCESTORS)
 
     @property
     def storage_dollars_a_day(self) -> float:

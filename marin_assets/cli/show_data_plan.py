@@ -96,12 +96,12 @@ def caption(planned: DataPlan) -> str:
     measured = planned.measured
     predicted, spent = check_of(measured)["all"]
     largest = max(run.bytes for run in measured.runs)
-    known = sum(source.rough_tokens_billion or 0 for source in catalogue().values() if source.trainable) / 1e3
+    trillions = sum(source.rough_tokens_billion or 0 for source in catalogue().values() if source.trainable) / 1e3
     return (
         f"Measured on {measured.day} ({measured.machine}, commit {measured.commit}) on up to {largest / 1e6:,.0f} MB; this is "
         f"{planned.corpus.bytes / largest:,.0f} times that. {measured.check.bytes / 1e6:,.0f} MB: predicted "
         f"{predicted.value:,.0f} CPU s ({predicted.low:,.0f} to {predicted.high:,.0f}), measured {spent:,.0f}. Sources of this "
-        f"catalogue whose size is known have {known:.1f} T tokens."
+        f"catalogue whose size is known have {trillions:.1f} T tokens."
     )
 
 

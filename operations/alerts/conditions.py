@@ -93,10 +93,10 @@ def budget_findings(ledger: Ledger, thresholds: Thresholds, now: datetime.dateti
         return
     since = (now - datetime.timedelta(days=7)).isoformat()
     week = ledger.tables["attempts"].filter(pl.col("started") >= since)
-    known = total(week["dollars"].drop_nulls().to_list()) or Decimal(0)
-    if known > thresholds.weekly_dollars:
+    spent = total(week["dollars"].drop_nulls().to_list()) or Decimal(0)
+    if spent > thresholds.weekly_dollars:
         unknown = "\n".join(f"not priced: {why}" for why in week["unpriced"].unique().sort() if why)
-        summary = f"seven days cost ${known:.2f}, the budget is ${thresholds.weekly_dollars}"
+        summary = f"seven days cost ${spent:.2f}, the budget is ${thresholds.weekly_dollars}"
         yield Finding("budget", "week", summary, "./marin query --question spending-by-user", {"unknown": unknown})
 
 

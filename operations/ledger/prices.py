@@ -98,5 +98,5 @@ def charge(price: Price, seconds: float, hosts: int) -> Decimal:
 
 def total(costs: Iterable[Decimal | None]) -> Decimal | None:
     """Return the sum, or None if one of them is not known."""
-    known: Sequence[Decimal | None] = list(costs)
-    return None if None in known else EXACT.create_decimal(sum((cost for cost in known if cost is not None), Decimal(0)))
+    amounts: Sequence[Decimal | None] = list(costs)
+    return None if None in amounts else EXACT.create_decimal(sum((cost for cost in amounts if cost is not None), Decimal(0)))

@@ -105,10 +105,10 @@ class WorkQueue:
         waits again if its answer is of another version of its model. A named request is answered once.
         Raises: FullError, OtherRequestError.
         """
-        known = f"SELECT state, status, answer, digest, version IS {CURRENT} FROM requests WHERE key = ?"
+        question = f"SELECT state, status, answer, digest, version IS {CURRENT} FROM requests WHERE key = ?"
         with self.db:
             self.db.execute("BEGIN IMMEDIATE")
-            row_on_record = self.db.execute(known, (wanted.key,)).fetchone()
+            row_on_record = self.db.execute(question, (wanted.key,)).fetchone()
             if row_on_record is None:
                 (open_now,) = self.db.execute("SELECT count(*) FROM requests WHERE state != 'done'").fetchone()
                 if open_now >= self.limits.max_open:

@@ -126,10 +126,10 @@ class Engine:
         have no meaning.
         """
         cache, place = self._cache(lane), (jnp.int32(row), jnp.int32(start))
-        known = self.prefix.get(key) if key is not None else None
-        if known is not None:
-            self.lanes[lane] = _load(cache, known.keys, known.values, *place)
-            return known.hidden, True
+        cached = self.prefix.get(key) if key is not None else None
+        if cached is not None:
+            self.lanes[lane] = _load(cache, cached.keys, cached.values, *place)
+            return cached.hidden, True
         padded = np.zeros(self.settings.block_tokens, np.int32)
         padded[: len(tokens)] = tokens
         self.lanes[lane], hidden, keys, values = _prefill(self.model, cache, jnp.asarray(padded), *place)

@@ -53,15 +53,15 @@ class Constraint:
 
 def json_grammar(tokenizer: Tokenizer, vocab_size: int, end_token: int, schema: dict[str, Any]) -> Grammar:
     """Compile a JSON schema. Raises: RequestError, 400, for a schema that is wrong or not supported."""
-    known = _token_trie(tokenizer.to_str(), vocab_size, end_token)
+    tokens = _token_trie(tokenizer.to_str(), vocab_size, end_token)
     try:
         source = llguidance.LLMatcher.grammar_from_json_schema(json.dumps(schema))
-        problem = llguidance.LLMatcher.validate_grammar(source, known)
+        problem = llguidance.LLMatcher.validate_grammar(source, tokens)
     except ValueError as error:
         raise _refused(str(error)) from error
     if problem:
         raise _refused(problem)
-    return Grammar(known, source, vocab_size, end_token)
+    return Grammar(tokens, source, vocab_size, end_token)
 
 
 def _refused(problem: str) -> RequestError:

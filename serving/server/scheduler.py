@@ -205,21 +205,21 @@ class Scheduler:
 
     def _prefill(self, sequence: Sequence) -> None:
         """Compute one block after all cached ones; at the prompt's end also choose the first token."""
-        prompt, block, known = sequence.ask.prompt, self.engine.settings.block_tokens, True
+        prompt, block, is_cached = sequence.ask.prompt, self.engine.settings.block_tokens, True
         start = sequence.filled
-        while known and sequence.in_prompt:
+        while is_cached and sequence.in_prompt:
             start = sequence.filled
             tokens = prompt[start : start + block]
             key = sequence.keys[start // block] if start // block < len(sequence.keys) else None
-            hidden, known = self.engine.prefill(sequence.lane, sequence.row, tokens, start, key)
+            hidden, is_cached = self.engine.prefill(sequence.lane, sequence.row, tokens, start, key)
             if sequence.ask.echo:
                 self._score_prompt(sequence, hidden, start)
             if sequence.finished:
                 return
             sequence.filled += len(tokens)
-            sequence.reused_tokens += len(tokens) * known
+            sequence.reused_tokens += len(tokens) * is_cached
             self.metrics.prompt_tokens.inc(len(tokens))
-            self.metrics.reused_tokens.inc(len(tokens) * known)
+            self.metrics.reused_tokens.inc(len(tokens) * is_cached)
             if not sequence.in_prompt:
                 sequence.end_prompt()
                 if not sequence.finished:

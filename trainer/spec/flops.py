@@ -80,10 +80,10 @@ def arithmetic(spec: RunSpec, peak: str) -> Arithmetic:
         number = re.fullmatch(r"\d+(\.\d+)?", peak)
         require(number is not None and float(peak) > 0, "MARIN_PEAK_TFLOPS", peak, "TFLOP/s of a device, or measure")
         return Arithmetic(*counts, devices * float(peak) * 1e12, f"MARIN_PEAK_TFLOPS {peak} x {devices}")
-    known = sheet_tflops(kind)
-    if known is None:
+    tflops = sheet_tflops(kind)
+    if tflops is None:
         return Arithmetic(*counts, None, f"the peak of {kind} is unknown; set MARIN_PEAK_TFLOPS to a number or to measure")
-    return Arithmetic(*counts, devices * known * 1e12, f"{devices} x {kind}, dense bfloat16")
+    return Arithmetic(*counts, devices * tflops * 1e12, f"{devices} x {kind}, dense bfloat16")
 
 
 def sheet_tflops(kind: str) -> float | None:

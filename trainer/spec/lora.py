@@ -27,8 +27,8 @@ class LoraConfig:
         require(self.rank > 0, "run.adapter.rank", self.rank, "positive; None instead of an adapter trains all parameters")
         require(self.alpha > 0, "run.adapter.alpha", self.alpha, "positive")
         require(0 <= self.dropout < 1, "run.adapter.dropout", self.dropout, "in [0, 1)")
-        known = bool(self.targets) and set(self.targets) <= set(TARGETS) and len(set(self.targets)) == len(self.targets)
-        require(known, "run.adapter.targets", self.targets, f"some of {', '.join(TARGETS)}, each once")
+        are_known = bool(self.targets) and set(self.targets) <= set(TARGETS) and len(set(self.targets)) == len(self.targets)
+        require(are_known, "run.adapter.targets", self.targets, f"some of {', '.join(TARGETS)}, each once")
 
     @property
     def scale(self) -> float:
