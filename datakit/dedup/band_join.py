@@ -171,8 +171,8 @@ def members_of_range(rows: pa.Table) -> pa.Table:
     """Return `root` and `number` of every document of the components of a range, the roots included, by component."""
     roots, members = rows["root"].to_numpy(), rows["member"].to_numpy()
     own = np.unique(roots)
-    found = pa.table({"root": np.concatenate([roots, own]), "number": np.concatenate([members, own])})
-    return sorted_by(found, "root", "number")
+    numbered = pa.table({"root": np.concatenate([roots, own]), "number": np.concatenate([members, own])})
+    return sorted_by(numbered, "root", "number")
 
 
 def contains(ordered: np.ndarray, values: np.ndarray) -> np.ndarray:

@@ -29,7 +29,7 @@ from datakit.dedup.band_join import (
 )
 from datakit.dedup.duplicates_table import CLUSTER_COLUMNS, cluster_parts, write_clusters, write_part_clusters
 from datakit.dedup.near_duplicates import TASK_BYTES, Matches, cut_tasks, spill_shingles, walk_task
-from datakit.dedup.numbered import Numbered, kept, numbered
+from datakit.dedup.numbered import Numbered, flat_files, numbered
 from datakit.documents.parts import document_paths, iterate_part
 from datakit.documents.schemas import DUPLICATES_FILE
 from lineage.artifact.store import Artifact
@@ -147,14 +147,14 @@ def _candidates(out: Writer, engine: TableEngine, spilled: Spilled, copies: Numb
 
 
 def _near_matches(
-    out: Writer, config: DuplicatesConfig, engine: TableEngine, spilled: Spilled, found: tuple[Part, ...], workers: int | None
+    out: Writer, config: DuplicatesConfig, engine: TableEngine, spilled: Spilled, stars: tuple[Part, ...], workers: int | None
 ) -> tuple[Matches, int]:
     """Return every verified match, and how many documents were candidates."""
     out.extra["full_bands"] = 0
-    if not sum(part.rows for part in found):
+    if not sum(part.rows for part in stars):
         return Matches((), 0), 0
-    candidates = numbered(out, engine, found, ("number",), spilled.rows, spilled.folder, "candidates")
-    members = kept(engine, found, spilled.folder, "members")
+    candidates = numbered(out, engine, stars, ("number",), spilled.rows, spilled.folder, "candidates")
+    members = flat_files(engine, stars, spilled.folder, "members")
     spills = {f"shingles-{p.index:06d}": (spilled, p, candidates, config.ngram_words) for p in spilled.parts}
     out.map_shards(spill_shingles, spills, workers)
     cuts = {f"tasks-{i:06d}": (spilled, path, i, TASK_BYTES) for i, path in enumerate(members)}

@@ -28,13 +28,13 @@ class Numbered:
     def between(self, start: int, stop: int) -> np.ndarray:
         """Return int64 [rows, columns] of the numbers `start <= n < stop`, which is the first column."""
         first, last = (number * len(self.paths) // self.below for number in (start, max(start, stop - 1)))
-        found = []
+        slices = []
         for path in self.paths[first : last + 1]:
             rows = load(path)
             # Not np.searchsorted, which copies the column: this touches a few pages of a mapped file.
             low, high = (bisect_left(range(len(rows)), number, key=lambda row: rows[row, 0]) for number in (start, stop))
-            found.append(rows[low:high])
-        return np.concatenate(found)
+            slices.append(rows[low:high])
+        return np.concatenate(slices)
 
 
 def numbered(
@@ -48,11 +48,11 @@ def numbered(
     """
     tasks = [(tuple(columns), *task) for task in tasks_of(parts)]
     count = min(below, range_count(sum(part.bytes for part in parts)))
-    found = engine.shuffle(out, Shuffle(f"{name}-by-number", _chosen, tasks, columns[0], _in_order, count, below=below))
-    return Numbered(kept(engine, found, folder, name), below, sum(part.rows for part in found))
+    sorted_parts = engine.shuffle(out, Shuffle(f"{name}-by-number", _chosen, tasks, columns[0], _in_order, count, below=below))
+    return Numbered(flat_files(engine, sorted_parts, folder, name), below, sum(part.rows for part in sorted_parts))
 
 
-def kept(engine: TableEngine, parts: Sequence[Part], folder: Path, name: str) -> tuple[Path, ...]:
+def flat_files(engine: TableEngine, parts: Sequence[Part], folder: Path, name: str) -> tuple[Path, ...]:
     """Write each part as a flat file, int64 [rows, columns], for shards that run elsewhere than the engine's tasks.
 
     uint64 columns are kept bit by bit.

@@ -81,8 +81,8 @@ def find_repeats(out: Writer, config: ParagraphsConfig, normalized: tuple[Artifa
     tasks = [(scratch, group) for group in grouped(parts, size)]
     step = Shuffle("repeats", paragraph_rows, tasks, "high", repeats_of_range, range_count(size))
     engine = out.execution.tables or LocalEngine(SCRATCH_FOLDER, workers)
-    found = engine.shuffle(out, step)
-    repeats = numbered(out, engine, found, ("document", "start", "end"), rows, scratch, "repeats")
+    repeated_rows = engine.shuffle(out, step)
+    repeats = numbered(out, engine, repeated_rows, ("document", "start", "end"), rows, scratch, "repeats")
     done = out.map_shards(write_spans, {f"spans-{p.index:06d}": (p, repeats) for p in parts}, workers)
     totals = {name: sum(int(str(s[name])) for s in done.values()) for name in ("documents", "spans", "characters")}
     out.extra["paragraphs"] = {"seen": paragraphs, "repeated": totals["spans"], "characters": totals["characters"]}
