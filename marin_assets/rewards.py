@@ -55,6 +55,7 @@ ADVISORIES = (
     WarningCheck("kl_in_band", "the policy stays near its reference", checks.kl_in_band),
     WarningCheck("length_steady", "completions keep their length", checks.length_is_steady),
     WarningCheck("entropy_above_floor", "completions of a prompt differ", checks.entropy_above_floor),
+    WarningCheck("policies_are_known", "every completion names the weights that sampled it", checks.policies_are_known),
     WarningCheck("second_verifier_agrees", "another verifier accepts what was rewarded", checks.second_verifier_agrees),
 )
 GAP = WarningCheck("held_out_gap", "train prompts are not answered better than held-out ones", checks.held_out_gap)

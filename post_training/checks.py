@@ -122,6 +122,20 @@ def judge_entropy(facts: Facts) -> Outcome:
     return ("passed" if entropy[-1] >= LEAST_ENTROPY else "warn"), why
 
 
+def policies_are_known(checkpoint: Artifact) -> Outcome:
+    """`judge_policies` of the iterations."""
+    return judge_policies(facts_of(checkpoint))
+
+
+def judge_policies(facts: Facts) -> Outcome:
+    """Count completions whose server did not name its weights. Nothing bounds how old their policies were."""
+    unknown = [each.get("unknown_policies", 0) for each in facts]
+    if not any(unknown):
+        return "passed", "every completion names the policy that sampled it"
+    within = f"{sum(count > 0 for count in unknown)} of {len(facts)} iterations"
+    return "warn", f"{sum(unknown)} completions in {within} are of unknown policies, so their age has no bound"
+
+
 def second_verifier_agrees(checkpoint: Artifact) -> Outcome:
     """Judge a sample of the last rewarded completions by a second verifier. A reward that it denies was hacked."""
     from post_training.environments.verify import SECOND_VERIFIERS, verify  # loads JAX, which the asset graph does not need

@@ -4,6 +4,9 @@ The groups of iteration i are asked for when iteration i - `max_staleness` has i
 that it has then. An answer of a policy that is too old, or of none of this run, is dropped, counted, and asked for again under
 another name. A group belongs to one iteration, and a table is committed once, so no answer is trained on twice.
 
+A server of another kind may name no weights in its answers. Then nothing bounds their age, and the run stops, unless its spec
+says `unnamed_weights="train"`: the importance weight still corrects what is known, the log-probabilities that the server sent.
+
 These rollouts are no function of policy and seed: which policy answers depends on the speed of the workers. Given the committed
 tables, the updates are, so a resume makes the same bits.
 """
@@ -19,9 +22,9 @@ import polars as pl
 
 from lineage.artifact.store import Artifact
 from lineage.jobs.job import Job
-from post_training.policies import Policies, Policy
+from post_training.policies import Policies
 from post_training.rollout_requests import RolloutRequests
-from post_training.rollouts import Drawn, Origin
+from post_training.rollouts import UNKNOWN_POLICY, Drawn, Origin
 from post_training.sampling import Roller
 from post_training.spec import RewardRunSpec
 from serving.broker.client import ItemRequest, Recorded
@@ -80,8 +83,8 @@ class RemoteRoller:
         self._ask_up_to(iteration, iteration + spec.max_staleness)
         groups = self.local.groups(iteration)
         places = [place for place in groups for _ in range(spec.sampling.completions)]
-        samples = [sample for _, _, found in taken for sample in found]
-        origins = [Origin(by.digest, by.step, seed) for by, seed, found in taken for _ in found]
+        samples = [sample for _, found in taken for sample in found]
+        origins = [origin for origin, found in taken for _ in found]
         return self.local.judged(policy, step, iteration, places, self._drawn(places, samples), alive, origins)
 
     def close(self) -> None:
@@ -95,8 +98,11 @@ class RemoteRoller:
     def _groups(self) -> int:
         return self.local.spec.sampling.prompts
 
-    def _taken(self, iteration: int) -> list[tuple[Policy, int, list[Sample]]]:
-        """Return policy, seed and samples of each group, each from a policy that is new enough."""
+    def _taken(self, iteration: int) -> list[tuple[Origin, list[Sample]]]:
+        """Return origin and samples of each group, each from a policy that is new enough, or unknown where the run takes these.
+
+        Raises: RuntimeError.
+        """
         spec, end = self.local.spec, time.monotonic() + self.requests.patience
         tries, taken = dict.fromkeys(range(self._groups), 0), {}
         self.drops.clear()
@@ -106,9 +112,13 @@ class RemoteRoller:
             known = {policy.weights: policy for policy in self.policies.known().values()}
             for group, name in names.items():
                 found = self._samples(iteration, group, answers[name])
-                by = known.get(found[0].weights or "")
-                if by is not None and 0 <= iteration - by.version <= spec.max_staleness:
-                    taken[group] = by, self._seed(iteration, group, tries[group]), found
+                seed, named = self._seed(iteration, group, tries[group]), found[0].weights
+                by = known.get(named or "")
+                if named is None:
+                    self._check_unnamed(answers[name])
+                    taken[group] = Origin(UNKNOWN_POLICY, None, seed), found
+                elif by is not None and 0 <= iteration - by.version <= spec.max_staleness:
+                    taken[group] = Origin(by.digest, by.step, seed), found
                 else:
                     self.drops["another policy" if by is None else "stale"] += len(found)
                     tries[group] += 1
@@ -123,6 +133,18 @@ class RemoteRoller:
                 time.sleep(PAUSE_SECONDS)
                 self.requests.send(iteration, [self._request(iteration, group, tries[group]) for group in late])
         return [taken[group] for group in range(self._groups)]
+
+    def _check_unnamed(self, recorded: Recorded) -> None:
+        """Raises: RuntimeError for an answer without a name of its weights, unless the run trains on these."""
+        spec = self.local.spec
+        if spec.unnamed_weights == "refuse":
+            stated = {name: recorded.answer.get(name) for name in ("model", "system_fingerprint")}
+            raise RuntimeError(
+                f"{spec.run.name}: an answer names no weights ({stated}), so its age is unknown and max_staleness "
+                f"{spec.max_staleness} cannot be kept. Take workers that follow {self.policies.folder}, or start vLLM on a "
+                "folder there with --fingerprint-mode custom --fingerprint-value DIGEST (newest.json has both), or declare "
+                'unnamed_weights="train"'
+            )
 
     def _name(self, iteration: int, group: int, attempt: int) -> str:
         return f"{self.run}/{iteration}/{group}" + (f"+{attempt}" if attempt else "")
@@ -148,15 +170,19 @@ class RemoteRoller:
 
     def _samples(self, iteration: int, group: int, recorded: Recorded) -> list[Sample]:
         """Read the answer of a group. Raises: ValueError for a refusal, or an answer that lacks what an update reads."""
-        found, spec = samples_of(recorded), self.local.spec
+        spec = self.local.spec
+        # Where nothing is left out and the temperature is 1, the model's own distribution is the one that is sampled.
+        whole = (spec.sampling.temperature, spec.sampling.top_p) == (1.0, 1.0)
+        found = samples_of(recorded, "processed_logprobs" if whole else "raw_logprobs")
         prompt = self.asked.tokens[self.local.groups(iteration)[group]]
-        whole = len(found) == spec.sampling.completions and all(sample.prompt == prompt for sample in found)
+        complete = len(found) == spec.sampling.completions and all(sample.prompt == prompt for sample in found)
         read = all(sample.sampling_log_probs is not None for sample in found)
         kept = spec.sampling.top_p == 1 or all(sample.kept_tokens is not None for sample in found)
-        if not (whole and read and kept):
+        if not (complete and read and kept):
             raise ValueError(
                 f"{spec.run.name}, iteration {iteration}, group {group}: an answer lacks samples, the prompt's tokens, "
-                "log-probabilities of the sampling distribution, or the kept set; the workers must be servers of this project"
+                "log-probabilities of the sampling distribution, or the kept set; the workers must be servers of this project, "
+                "or at temperature 1 and top_p 1 servers with vLLM's fields"
             )
         return found
 

@@ -51,7 +51,8 @@ SCHEMA = {
 """`tokens` is prompt and completion with the end of text; the lists of floats have an entry for each token of the completion.
 The sampler computed `log_probs`, the trainer `before` and `reference`, all under the sampling distribution, in nats. `kept` has
 the bits of the kept set of each token if `top_p` is below 1. `reward` is null if the verifier failed. `masked_why` is empty for
-a row that is used."""
+a row that is used. `policy_digest` is `unknown` and `policy_step` null if the server did not name its weights."""
+UNKNOWN_POLICY = "unknown"
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,8 @@ class Origin:
     """What sampled a row: the digest of the policy, the number of its updates, and the seed."""
 
     policy_digest: str
-    policy_step: int
+    policy_step: int | None
+    """None, with the digest `UNKNOWN_POLICY`, if the server did not name its weights."""
     seed: int
 
 
@@ -176,8 +178,16 @@ def lists(values: np.ndarray, within: Bool[np.ndarray, "R S"]) -> pl.Series:
 
 
 def check_staleness(spec: RewardRunSpec, iteration: int, step: int, origins: Sequence[Origin]) -> None:
-    """Check that every row was sampled by a policy from `max_staleness` iterations ago or later. Raises: ValueError."""
+    """Check that every row was sampled by a policy from `max_staleness` iterations ago or later. Raises: ValueError, also for
+    an unknown policy unless the run trains on these."""
     for row, origin in enumerate(origins):
+        if origin.policy_step is None:
+            if spec.unnamed_weights == "refuse":
+                raise ValueError(
+                    f"{spec.run.name}, iteration {iteration}, row {row}: the policy that sampled it is unknown, so it may be "
+                    f"older than max_staleness {spec.max_staleness} allows"
+                )
+            continue
         late = (step - origin.policy_step) / spec.updates
         if not 0 <= late <= spec.max_staleness:
             raise ValueError(
@@ -279,8 +289,11 @@ def summary(spec: RewardRunSpec, table: pl.DataFrame, step: int) -> Mapping[str,
         "used": int(table["used"].sum()),
     }
     if spec.max_staleness:
-        late = (step - table["policy_step"].to_numpy()) / spec.updates
-        found |= {"staleness": float(late.mean()), "most_staleness": float(late.max())}
+        found["unknown_policies"] = table["policy_step"].null_count()
+        # A mean over the rows with a known policy would hide the others: with one unknown row no bound is known.
+        late = None if found["unknown_policies"] else (step - table["policy_step"].to_numpy()) / spec.updates
+        ages = (None, None) if late is None else (float(late.mean()), float(late.max()))
+        found |= dict(zip(("staleness", "most_staleness"), ages, strict=True))
     if table["reference"].null_count() == 0:
         found["kl"] = float((joined(table, "before") - joined(table, "reference")).sum() / len(table))
     return found

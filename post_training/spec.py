@@ -177,6 +177,9 @@ class RewardRunSpec:
     path. Above 0 workers behind a broker sample the next iterations while this one is trained (`remote_sampling`)."""
     control: Literal["none", "permuted_rewards"] = field(default="none")
     """`permuted_rewards`: every reward goes to a random completion of the whole batch, so nothing can be learned."""
+    unnamed_weights: Literal["refuse", "train"] = field(default="refuse", metadata={"added_later": True})
+    """What happens to answers of workers that do not name their weights, such as vLLM's. Their age is unknown, so
+    `max_staleness` cannot be kept: the run stops, or trains on them and records their policy as unknown."""
 
     def __post_init__(self) -> None:
         run, sampling = self.run, self.sampling
@@ -224,6 +227,9 @@ class RewardRunSpec:
         require(weighed, "loss.correction", None, "a CorrectionConfig with max_staleness above 0: older policies sample")
         plain = bound > 0 and kl is not None and (kl.where, kl.estimator) == ("loss", "k3")
         require(not plain, "kl.estimator", "k3", "k2, k3_corrected or full with max_staleness above 0: k3 carries no ratio")
+        unnamed = self.unnamed_weights
+        require(unnamed in ("refuse", "train"), "unnamed_weights", unnamed, "refuse or train")
+        require(unnamed == "refuse" or bound > 0, "unnamed_weights", unnamed, "refuse with max_staleness 0: the run samples")
 
     @property
     def updates(self) -> int:

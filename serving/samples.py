@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from serving.answer_versions import named_weights
 from serving.broker.client import ItemRequest, Recorded
 from serving.server.sampling import Sampling
 
@@ -29,7 +30,7 @@ class Sample:
     kept_mass: tuple[float, ...] | None
     kept_tokens: tuple[tuple[int, ...] | None, ...] | None
     weights: str | None
-    """Digest of the weights, else the server's fingerprint; None if it names neither."""
+    """What the answer names its weights (`named_weights`); None if it names none."""
     step: int | None
 
 
@@ -55,10 +56,9 @@ def samples_of(recorded: Recorded, mode: LogProbsMode = "raw_logprobs") -> list[
     answer = recorded.answer
     if recorded.status != 200:
         raise ValueError(f"the server refuses the request ({recorded.status}): {answer}")
-    weights = answer.get("weights_version") or {}
-    version = weights.get("digest") or answer.get("system_fingerprint")
+    step = (answer.get("weights_version") or {}).get("step")
     choices = sorted(answer["choices"], key=lambda choice: choice["index"])
-    return [_sample(choice, mode, version, weights.get("step")) for choice in choices]
+    return [_sample(choice, mode, named_weights(answer), step) for choice in choices]
 
 
 def _sample(choice: dict[str, Any], mode: LogProbsMode, version: str | None, step: int | None) -> Sample:

@@ -14,6 +14,7 @@ import requests
 from evals.sandbox.run import Limits
 from evals.sandbox.shell import SHELL_LIMITS, run_line
 from post_training.agents.protocol import SYSTEM, parse_turn
+from serving.answer_versions import named_version
 
 type End = Literal["submitted", "turns", "tokens", "refused"]
 type Message = dict[str, str]
@@ -157,6 +158,6 @@ def chat_model(url: str, config: AgentConfig, key: str | None = None, timeout: f
         document = answer.json()
         text = document["choices"][0]["message"]["content"] or ""
         tokens = int((document.get("usage") or {}).get("completion_tokens") or 0)
-        return Said(text, tokens, document.get("system_fingerprint") or "")
+        return Said(text, tokens, named_version(document) or "")
 
     return ask

@@ -10,7 +10,7 @@ import polars as pl
 from post_training.agents.loop import AgentConfig, Trajectory, chat_model, run_agent
 from post_training.environments.prompt import Prompt
 from post_training.synthetic.spec import SynthesisConfig
-from post_training.synthetic.teacher import SCHEMA, rollout_id, seed_of
+from post_training.synthetic.teacher import SCHEMA, one_version, rollout_id, seed_of
 
 
 def agent_rows(config: SynthesisConfig, prompts: Sequence[Prompt], version: str, folder: Path) -> pl.DataFrame:
@@ -21,9 +21,7 @@ def agent_rows(config: SynthesisConfig, prompts: Sequence[Prompt], version: str,
     asked = [(prompt, sample) for prompt in prompts for sample in range(config.samples)]
     with ThreadPoolExecutor(config.concurrency) as pool:
         made = list(pool.map(lambda each: _trajectory(config, each[0], each[1], folder), asked))
-    others = {each.version for each in made if each.version or not each.detail} - {version}
-    if others:
-        raise ValueError(f"{config.name}: the teacher had version {version or 'unknown'} at the start and then {min(others)}")
+    one_version(config.name, version, (each.version for each in made if each.version or not each.detail))
     rows = [_row(config, prompt, sample, each) for (prompt, sample), each in zip(asked, made, strict=True)]
     return pl.DataFrame(rows, schema=SCHEMA)
 

@@ -34,7 +34,7 @@ def synthesize(out: Writer, config: ShardConfig, environment: Artifact, teacher:
     Raises: ValueError if the URL serves another checkpoint, or a shard has no prompt.
     """
     from post_training.synthetic.agents import agent_rows
-    from post_training.synthetic.teacher import SCHEMA, rows_of, served_version  # it loads JAX, which the graph does without
+    from post_training.synthetic.teacher import SCHEMA, one_version, rows_of, served_version  # it loads JAX, unlike the graph
 
     prompts = prompts_of(config, environment)
     version = served_version(config, None if teacher is None else teacher.data_version)
@@ -55,11 +55,7 @@ def synthesize(out: Writer, config: ShardConfig, environment: Artifact, teacher:
     log.info("%s: %d of %d units by this process", out.spec.name, recorded, len(units))
     tables = [pl.read_ndjson(io.StringIO(text), schema=SCHEMA) for text in claims.sealed(names)]
     rows = pl.concat(tables)
-    others = set(rows.filter(pl.col("fault") == "")["teacher_version"]) - {version}
-    if others:
-        raise ValueError(
-            f"{out.spec.name}: units of this shard are of {min(others)}, the server has {version}; serve the first one again"
-        )
+    version = one_version(out.spec.name, version, rows.filter(pl.col("fault") == "")["teacher_version"])
     rows.write_parquet(out.folder / ROLLOUTS_FILE, compression="zstd")
     out.extra["synthetic"] = {
         "format": FORMAT,

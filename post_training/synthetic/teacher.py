@@ -1,6 +1,6 @@
 """Ask a teacher for the completions of some prompts, and read its answers as rows."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,6 +12,7 @@ from evals.remote.model import model_card
 from lineage.storage.digests import utf8_digest
 from post_training.environments.prompt import Prompt
 from post_training.synthetic.spec import SynthesisConfig
+from serving.answer_versions import named_version
 from serving.broker.client import ItemRequest, Record, Recorded, ask_all
 
 SCHEMA = {
@@ -27,19 +28,20 @@ SCHEMA = {
     "fault": pl.String,
     "messages": pl.String,
 }
-"""A row for each completion. `rollout` is `<prompt id>#<sample>`. `teacher_version` is what the server reported with the
-answer; empty if it reports none. `fault` is the server's refusal, and empty for a completion. `messages` is an agent's
-conversation as JSON, and empty otherwise."""
+"""A row for each completion. `rollout` is `<prompt id>#<sample>`. `teacher_version` is what the answer
+names (`serving.answer_versions`); empty if it names nothing. `fault` is the server's refusal, and empty for a completion.
+`messages` is an agent's conversation as JSON, and empty otherwise."""
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 
 
 def served_version(config: SynthesisConfig, expected: str | None) -> str:
-    """Return the version that the server reports for the teacher; empty if it reports none.
+    """Return the version that the server reports for the teacher; empty if it reports none there.
 
+    vLLM's card has none; what follows @ in the name under which it serves the model counts as one.
     `expected`: the data version of the checkpoint that should be served. Raises: ValueError if another one is served.
     """
     card = model_card(config.teacher.url, config.teacher.model, None)
-    version = str(card.get("data_version") or "")
+    version = str(card.get("data_version") or named_version({"model": card["id"]}) or "")
     if expected is not None and version.partition("+")[0] != expected:
         raise ValueError(
             f"{config.teacher.url} serves {config.teacher.model!r} of data version {version or 'unknown'}; the teacher of "
@@ -49,20 +51,33 @@ def served_version(config: SynthesisConfig, expected: str | None) -> str:
 
 
 def rows_of(config: SynthesisConfig, prompts: Sequence[Prompt], version: str) -> pl.DataFrame:
-    """Return `samples` rows for each prompt, in order. Raises: ValueError if an answer is of another version of the teacher."""
+    """Return `samples` rows for each prompt, in order. Raises: ValueError if an answer is of another version of the teacher.
+
+    If the server reported no version, the answers may name one, the same in all.
+    """
     asked = [(prompt, sample) for prompt in prompts for sample in range(config.samples)]
     requests = [ItemRequest(rollout_id(prompt, sample), *_request(config, prompt, sample)) for prompt, sample in asked]
     how = {"concurrency": config.concurrency, "patience": config.patience_seconds}
     with TemporaryDirectory(prefix="synthetic-") as folder:
         answers = ask_all(config.teacher.url, requests, Record(Path(folder) / "answers.jsonl"), **how)
     rows = [_row(config, prompt, sample, answers[rollout_id(prompt, sample)]) for prompt, sample in asked]
-    others = {row["teacher_version"] for row in rows if not row["fault"]} - {version}
-    if others:
-        raise ValueError(
-            f"{config.name}: the teacher had version {version or 'unknown'} at the start and answers with {sorted(others)[0]}; "
-            "a set has one teacher, so serve the first one again"
-        )
+    one_version(config.name, version, (row["teacher_version"] for row in rows if not row["fault"]))
     return pl.DataFrame(rows, schema=SCHEMA)
+
+
+def one_version(name: str, version: str, answered: Iterable[str]) -> str:
+    """Return the version of a teacher: what it reported, else what all answers name; empty if both are unknown.
+
+    Raises: ValueError if answers name another version, or several.
+    """
+    found = sorted({version, *answered} if version else set(answered))
+    if len(found) > 1:
+        raise ValueError(
+            f"{name}: the teacher had version {version or 'unknown'} at the start and answers with "
+            f"{', '.join(each or 'none' for each in found if each != version)}; a set has one teacher, so serve the first one "
+            "again"
+        )
+    return found[0] if found else version
 
 
 def rollout_id(prompt: Prompt, sample: int) -> str:
@@ -95,7 +110,7 @@ def _row(config: SynthesisConfig, prompt: Prompt, sample: int, recorded: Recorde
         return row | {"text": "", "finish_reason": "", "tokens": 0, "teacher_version": "", "fault": fault}
     choice, usage = recorded.answer["choices"][0], recorded.answer.get("usage") or {}
     text = choice["message"]["content"] if config.teacher.form == "chat" else choice["text"]
-    version = recorded.answer.get("system_fingerprint") or ""
+    version = named_version(recorded.answer) or ""
     return row | {
         "text": text or "",
         "finish_reason": choice.get("finish_reason") or "",

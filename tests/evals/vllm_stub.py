@@ -1,4 +1,4 @@
-"""A stand-in for vLLM's server: `python -m vllm_stub PORT LOG`. Answers have the fields and nulls of vLLM 0.11's completions.
+"""A server in the form of vLLM's: `python -m vllm_stub PORT LOG`. Answers have the fields and nulls of vLLM 0.11's completions.
 
 It counts no probabilities: tokens are a function of the seed and the index of the sample. LOG gets a line a request.
 """
@@ -6,15 +6,16 @@ It counts no probabilities: tokens are a function of the seed and the index of t
 import json
 import sys
 import threading
+from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 MODEL = "Qwen/Qwen3-0.6B"
 
 
-def choice(body: dict, index: int) -> dict:
-    """vLLM's `CompletionResponseChoice`."""
-    tokens = [(body["seed"] * 31 + index * 7 + place) % 1000 for place in range(body["max_tokens"])]
+def choice(body: dict, index: int, size: int) -> dict:
+    """vLLM's `CompletionResponseChoice`, of tokens below `size`."""
+    tokens = [(body["seed"] * 31 + index * 7 + place) % size for place in range(body["max_tokens"])]
     log_probs = {
         "text_offset": list(range(len(tokens))),
         "token_logprobs": [-0.5 - place for place in range(len(tokens))],
@@ -33,9 +34,9 @@ def choice(body: dict, index: int) -> dict:
     }
 
 
-def completion(body: dict) -> dict:
+def completion(body: dict, size: int = 1000) -> dict:
     """vLLM's `CompletionResponse`: no fingerprint, and the fields of features that are off are null."""
-    choices = [choice(body, index) for index in range(body.get("n", 1))]
+    choices = [choice(body, index, size) for index in range(body.get("n", 1))]
     counts = len(body["prompt"]), sum(len(each["token_ids"] or ()) for each in choices)
     usage = {"prompt_tokens": counts[0], "total_tokens": sum(counts), "completion_tokens": counts[1]}
     facts = {"id": f"cmpl-{body['seed']}", "object": "text_completion", "created": 1764000000, "model": body["model"]}
@@ -43,7 +44,8 @@ def completion(body: dict) -> dict:
     return {**facts, "choices": choices, **nulls, "usage": {**usage, "prompt_tokens_details": None}}
 
 
-def handler(log: Path) -> type[BaseHTTPRequestHandler]:
+def handler(log: Path, size: int = 1000, stated: Callable[[], Mapping[str, str]] = dict) -> type[BaseHTTPRequestHandler]:
+    """A handler that logs its requests. `stated` gives fields of each answer, such as a fingerprint."""
     lock = threading.Lock()
 
     class Handler(BaseHTTPRequestHandler):
@@ -57,7 +59,7 @@ def handler(log: Path) -> type[BaseHTTPRequestHandler]:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             with lock, log.open("a") as file:
                 file.write(json.dumps(body) + "\n")
-            self.answer(completion(body))
+            self.answer({**completion(body, size), **stated()})
 
         def answer(self, document: dict) -> None:
             content = json.dumps(document).encode()
