@@ -1,6 +1,7 @@
 """What strangers wrote (model files, job files, manifests) is read by code that may fail anywhere; the error names the file."""
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,6 +10,7 @@ from lineage.storage.files import RootGoneError
 
 UNNAMED = (UnicodeError, json.JSONDecodeError)
 """ValueErrors that do not say what was read."""
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 @contextmanager
@@ -34,7 +36,9 @@ def json_object(text: str, what: str) -> dict[str, Any]:
             record = json.loads(text)
         except json.JSONDecodeError as error:
             raise ValueError(f"{what} is not JSON: {error}") from error
-        json.dumps(record, ensure_ascii=False).encode()  # half of a surrogate pair is no name of a file
+        text.encode()  # half of a surrogate pair is no name of a file
+        if "\\u" in text and _HALF.search(text):  # an escape may be half of one, too
+            json.dumps(record, ensure_ascii=False).encode()
     if not isinstance(record, dict):
         raise ValueError(f"{what} holds {str(record)[:80]}; a JSON object is allowed")
     return record
