@@ -1,5 +1,8 @@
 """What the UI shows of fits over batches and over repeated data, and of branches from one checkpoint."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import dagster as dg
 
 from lineage.artifact.store import Artifact
@@ -17,7 +20,17 @@ def critical_batch(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     ]
     law = facts["law"]
     shown = {"critical_batches": records_table(rows, ("tokens", "batch", "low", "high", "spread"))}
+    if scales := [_noise(row) for row in facts["horizons"] if row.get("noise") is not None]:
+        shown["noise_scales"] = records_table(scales, ("tokens", "noise_scale", "low", "high", "of_batch", "overlaps"))
     return shown if law is None else shown | {"grows_as_tokens_to_the": dg.MetadataValue.float(law["exponent"])}
+
+
+def _noise(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the noise scale nearest to the critical batch of a count of tokens, and whether it agrees."""
+    at, said = row["noise"]["at"], {True: "yes", False: "no", None: "no interval"}
+    ends = {"low": _end(at["low"]), "high": _end(at["high"])}
+    scale = {"tokens": row["tokens"], "noise_scale": _end(at["tokens"])}
+    return scale | ends | {"of_batch": at["batch"], "overlaps": said[row["noise"]["overlap"]]}
 
 
 def critical_batch_page(artifact: Artifact) -> dict[str, dg.MetadataValue]:

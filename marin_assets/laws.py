@@ -47,7 +47,8 @@ def law_templates(sweep: Sweep) -> Iterator[AssetTemplate]:
             critical_batch(sweep), lambda lab: critical_batch(sweep, table_now(lab.store, sweep)), SWEEPS,
             f"The batch at which runs of `{sweep.name}` need twice the tokens, by count of tokens, with intervals.", "json",
         )  # fmt: skip
-        yield replace(batch, invariants=(FILES,))
+        noisy = any(run.spec.gradient_noise for run in sweep.trials)
+        yield replace(batch, invariants=(FILES,), mappings=every if noisy else {})
     if sweep.repetition is not None:
         repeated = single(
             repetition(sweep), lambda lab: repetition(sweep, table_now(lab.store, sweep)), SWEEPS,

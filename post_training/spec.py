@@ -217,6 +217,7 @@ class RewardRunSpec:
         require(teaches, "kl", self.kl, "a KLConfig in the loss for distill, which has no reward")
         plain = run.z_loss_weight == 0 and run.ema is None
         require(plain, "run.z_loss_weight and run.ema", (run.z_loss_weight, run.ema), "0 and None")
+        require(not run.gradient_noise, "run.gradient_noise", True, "False: a run on rewards has no such columns")
 
     def _check_staleness(self) -> None:
         bound, kl = self.max_staleness, self.kl

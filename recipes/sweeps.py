@@ -6,7 +6,7 @@ from functools import cache
 
 from evals.items.stage import TRIAL_RESULT, TaskSpec, TrialResultConfig
 from lineage.artifact.store import Store
-from lineage.build.plan import Node, find_all
+from lineage.build.plan import Node, NodeInput, find_all
 from recipes.data import corpora, tokenizer
 from recipes.policies import EVAL_SEED
 from recipes.records.run import HELDOUT_TASK, Run
@@ -85,10 +85,17 @@ def fit(sweep: Sweep, of: Node | None = None) -> Node:
 
 
 def critical_batch(sweep: Sweep, of: Node | None = None) -> Node:
-    """The critical batch at each count of tokens. Raises: ValueError for a sweep that declares none."""
+    """The critical batch at each count of tokens. Trials that record the noise of their gradients are its second witness.
+
+    Raises: ValueError for a sweep that declares none.
+    """
     if sweep.critical_batch is None:
         raise ValueError(f"sweep {sweep.name} declares no critical batch; give it a CriticalBatchConfig")
-    inputs = {"table": of or table(sweep)}
+    rows = of or table(sweep)
+    inputs: dict[str, NodeInput] = {"table": rows}
+    noisy = {result(run).partition for run in sweep.trials if run.spec.gradient_noise}
+    if noisy:
+        inputs["results"] = tuple(node for node in rows.parents() if node.partition in noisy)
     return Node(("sweeps", sweep.name, "critical_batch"), None, CRITICAL_BATCH, sweep.critical_batch, inputs)
 
 

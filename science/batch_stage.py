@@ -1,8 +1,11 @@
-"""The critical batch of a sweep as an artifact: `batch.json`, `batch.png` and `batch.md`, a page for each count of tokens."""
+"""The critical batch of a sweep as an artifact: `batch.json`, `batch.png` and `batch.md`, a page for each count of tokens.
+
+Where the trials record the noise of their gradients, the noise scale is a second witness beside the losses.
+"""
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,8 @@ from lineage.stage import Stage
 from lineage.writing.writer import Writer
 from science.critical_batch import LEAST_HORIZONS, BatchPoint, CriticalBatch, batch_law, best_rates, fit_batches
 from science.forecasts.table import read_table
+from science.noise_scale import LEAST_BLOCKS
+from science.noise_witness import noise_page, read_terms, record, witness
 from science.trials import Trial
 
 SPREAD = (0.2, 0.28, 0.37)
@@ -28,19 +33,36 @@ class CriticalBatchConfig:
     exponent: float = 0.28
     """Of the fall of the loss with tokens. It is declared; the page shows what others would give."""
     level: float = 0.9
+    noise_from: float = field(default=0.1, metadata={"added_later": True})
+    """Share of the steps that the noise scale leaves out at the start, where gradients are large and the rate is small."""
+    noise_blocks: int = field(default=10, metadata={"added_later": True})
+    """Blocks of steps that give the noise scale its interval."""
 
     def __post_init__(self) -> None:
         if not 0 < self.exponent < 1 or not 0 < self.level < 1:
             raise ValueError(f"critical batch: exponent is {self.exponent}, level is {self.level}; both are between 0 and 1")
+        if not 0 <= self.noise_from < 1 or self.noise_blocks < LEAST_BLOCKS:
+            raise ValueError(
+                f"critical batch: noise_from is {self.noise_from}, noise_blocks is {self.noise_blocks}; the first must be at "
+                f"least 0 and below 1, the second at least {LEAST_BLOCKS}"
+            )
 
 
-def make_batch(out: Writer, config: CriticalBatchConfig, table: Artifact) -> None:
-    """Fit the batches of each count of tokens, and a law over three or more. Raises: RefusedSweepError."""
+def make_batch(out: Writer, config: CriticalBatchConfig, table: Artifact, results: tuple[Artifact, ...] = ()) -> None:
+    """Fit the batches of each count of tokens, and a law over three or more. `results` are of trials that record noise.
+
+    Raises: RefusedSweepError.
+    """
     trials = read_table(table)
-    horizons = [(tokens, best_rates(group)) for tokens, group in _by_tokens(trials)]
+    groups = list(_by_tokens(trials))
+    horizons = [(tokens, best_rates(group)) for tokens, group in groups]
     fits = [(tokens, points, _fit(points, config.exponent, config)) for tokens, points in horizons]
     law = _law([each[2].batch for each in fits], [each[0] for each in fits], config)
     records = [_record(*each, config) for each in fits]
+    if results:
+        terms, how = read_terms(results), (config.noise_from, config.noise_blocks, config.level)
+        for row, (_, group), (_, points, fitted) in zip(records, groups, fits, strict=True):
+            row["noise"] = record(witness(points, fitted, group, terms, *how))
     facts = {"unit": config.unit, "level": config.level, "horizons": records, "law": law}
     (out.folder / "batch.json").write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n")
     draw(fits, config, out.folder / "batch.png")
@@ -107,6 +129,8 @@ def _page(name: str, facts: dict[str, Any]) -> Iterator[str]:
     if facts["law"] is not None:
         law = facts["law"]
         yield f"It grows as tokens^{law['exponent']:.3f} ({percent} % interval {law['low']:.3f} to {law['high']:.3f})."
+    if "noise" in facts["horizons"][0]:
+        yield from noise_page(facts)
 
 
 CRITICAL_BATCH = Stage("science.critical_batch", "1", make_batch)

@@ -13,6 +13,7 @@ import optax
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, PyTree, UInt32
 
+from trainer.gradient_noise import PartSquares, noise_terms, nothing_yet, with_part
 from trainer.learning_rate import learning_rates
 from trainer.model.balance import balancing_bias
 from trainer.model.lora import Adapted
@@ -74,6 +75,8 @@ class StepMetrics(NamedTuple):
     """None for a dense model."""
     extras: dict[str, Array] | None = None
     """More scalars of the objective by name (`trainer.objectives.Sums`)."""
+    noise: Float[Array, "2"] | None = None
+    """Estimates of |G|^2 and tr(Sigma) (`trainer.gradient_noise`); None unless the spec asks for them."""
 
 
 def initial_step_state(spec: RunSpec, model: LanguageModel) -> StepState:
@@ -173,9 +176,10 @@ def compiled_step(
             parts_routing = jax.lax.map(lambda part: first_look(part)[1].routing, parts)
             loads = None if parts_routing is None else load_shares(parts_routing.loads.sum(axis=0))
         of_part = partial(of_parameters, router=state.router, loads=loads)
-        gradients, sums = accumulated_gradients(of_part, state.parameters, parts)
+        gradients, sums, squares = accumulated_gradients(of_part, state.parameters, parts, squares=spec.gradient_noise)
         loss, routing = sums.loss, sums.routing
         norm = optax.tree.norm(gradients)
+        noise = None if squares is None else noise_terms(squares, sums.weight, norm, rows * spec.seq_len)
         directions, optimizer_state = optimizer.update(gradients, state.optimizer, state.parameters, rate=rate)
         watched = jnp.stack([norms(gradients), norms(state.parameters), rate * norms(directions)])
         ring = clip_ring(spec, optimizer_state)
@@ -194,7 +198,7 @@ def compiled_step(
             watched_router = router_metrics(state.router, routing)
         in_a_row = jnp.int32(0) if skip is None else skip.in_a_row
         new = StepState(parameters, select(good, optimizer_state, state.optimizer), skip, ema, router)
-        return new, StepMetrics(loss, rate, norm, ~good, in_a_row, length, watched, watched_router, sums.extras)
+        return new, StepMetrics(loss, rate, norm, ~good, in_a_row, length, watched, watched_router, sums.extras, noise)
 
     step_fn = jax.default_matmul_precision(how.precision)(step_fn)  # None: as before
     rates = learning_rates(spec.schedule, spec.num_steps)
@@ -229,24 +233,24 @@ def router_metrics(router: PyTree, routing: Routing | None) -> RouterMetrics | N
 
 
 def accumulated_gradients[B](
-    objective: Callable[[PyTree, B], tuple[Array, Sums]], parameters: PyTree, parts: B
-) -> tuple[PyTree, Sums]:
-    """(gradient of the objective, sums of the whole batch) over microbatches [parts, ...], each by its weight.
+    objective: Callable[[PyTree, B], tuple[Array, Sums]], parameters: PyTree, parts: B, *, squares: bool = False
+) -> tuple[PyTree, Sums, PartSquares | None]:
+    """(gradient of the objective, sums of the whole batch, squares) over microbatches [parts, ...], each by its weight.
 
     `objective(parameters, part)` returns (mean over what the part counts, its sums). The gradient is sum(w_i g_i) / sum(w_i),
     which is the whole batch's gradient however ragged the parts' masks are; a mean of means (Levanter issue 842) is not. Loss
     and extras are means likewise, routings are added. A part of weight 0 does not count, even if its mean is 0 / 0; if all
-    weights are 0, all is 0.
+    weights are 0, all is 0. The squared norms of the gradients of the parts are None unless `squares` asks for them.
     """
     value_and_gradient = jax.value_and_grad(objective, has_aux=True)
     first = jax.tree.map(lambda part: part[0], parts)
     if jax.tree.leaves(parts)[0].shape[0] == 1:
         (_, sums), gradients = value_and_gradient(parameters, first)
-        return gradients, sums
+        return gradients, sums, with_part(nothing_yet(), gradients, sums.weight) if squares else None
 
-    def add(total: tuple[PyTree, Sums], part: B) -> tuple[tuple[PyTree, Sums], None]:
+    def add(total: tuple[PyTree, Sums, PartSquares | None], part: B) -> tuple[tuple[PyTree, Sums, PartSquares | None], None]:
         (_, (loss, weight, routing, extras)), gradients = value_and_gradient(parameters, part)
-        gradient_sum, sums = total
+        gradient_sum, sums, of_parts = total
 
         def weighted(sum_so_far: Array, mean: Array) -> Array:
             return sum_so_far + jnp.where(weight > 0, weight * mean, 0.0)
@@ -257,11 +261,13 @@ def accumulated_gradients[B](
             jax.tree.map(jnp.add, sums.routing, routing),
             jax.tree.map(weighted, sums.extras, extras),
         )
-        return (jax.tree.map(weighted, gradient_sum, gradients), added), None
+        of_parts = None if of_parts is None else with_part(of_parts, gradients, weight)
+        return (jax.tree.map(weighted, gradient_sum, gradients), added, of_parts), None
 
     shapes = jax.eval_shape(objective, parameters, first)[1]
     nothing = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
-    (gradient_sum, sums), _ = jax.lax.scan(add, (jax.tree.map(jnp.zeros_like, parameters), nothing), parts)
+    begin = jax.tree.map(jnp.zeros_like, parameters), nothing, nothing_yet() if squares else None
+    (gradient_sum, sums, of_parts), _ = jax.lax.scan(add, begin, parts)
     count = jnp.where(sums.weight > 0, sums.weight, 1.0)
     gradients, loss, extras = jax.tree.map(lambda total: total / count, (gradient_sum, sums.loss, sums.extras))
-    return gradients, sums._replace(loss=loss, extras=extras)
+    return gradients, sums._replace(loss=loss, extras=extras), of_parts

@@ -9,10 +9,12 @@ import jax
 import polars as pl
 
 from trainer.checkpoint import METRICS_SCHEMA, Tables
+from trainer.gradient_noise import RecentNoise
 from trainer.meter import Throughput, row_of, values_of
 from trainer.router_table import SCHEMA, router_rows, router_values
 from trainer.signals import StopRequest, merge, read_request
 from trainer.spec.config import RunSpec
+from trainer.spec.stage import NOISE_COLUMNS
 from trainer.step import StepMetrics
 from trainer.trackers import Trackers
 
@@ -52,9 +54,13 @@ class StepResults:
     routers: list[tuple] = field(default_factory=list)
     """Rows of `trainer.router_table`."""
     extras: list[dict[str, float]] = field(default_factory=list)
-    """More metrics of each row by name, those of the objective."""
+    """More metrics of each row by name: those of the objective, and the terms of the gradient's noise."""
     request: StopRequest = field(default_factory=lambda: StopRequest(hurry=READ_BEHIND))
     """What all processes agreed on in the steps that were read."""
+    noise: RecentNoise = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.noise = RecentNoise.of(self.saved.metrics)
 
     def started(self, step: int, metrics: StepMetrics, agreed: StopRequest | jax.Array) -> None:
         """Remember a step that was started."""
@@ -66,7 +72,8 @@ class StepResults:
             step, metrics, agreed = self.waiting.popleft()
             extras = {name: float(value) for name, value in (metrics.extras or {}).items()}
             self.rows.append(row_of(self.spec, step, metrics))
-            self.extras.append(extras)
+            terms = {} if metrics.noise is None else dict(zip(NOISE_COLUMNS, map(float, metrics.noise), strict=True))
+            self.extras.append(extras | terms)
             self.alive()
             self.meter.tick(self.rows[-1])
             watched = (step + 1) % self.watch_steps == 0 or step + 1 == self.spec.num_steps
@@ -76,6 +83,9 @@ class StepResults:
                 self.routers += routing_rows
                 values |= router_values(routing_rows)
             values |= {f"objective/{name}": value for name, value in extras.items()}
+            if terms:
+                self.noise.add(tuple(terms.values()))
+                values |= self.noise.values()
             self.trackers.log(step + 1, values)
             self.request = merge((self.request._replace(hurry=0), read_request(agreed)))
 

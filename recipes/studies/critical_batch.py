@@ -4,6 +4,9 @@ The rate follows the square root of the batch and is tried at half and twice tha
 rate (McCandlish et al. 2018, arXiv 1812.06162).
 """
 
+from dataclasses import replace
+
+from recipes.records.run import Run
 from recipes.records.sweep import Sweep
 from recipes.studies.small_models import SEQ_LEN, small_model, small_rate, small_run
 from recipes.study import Study
@@ -11,6 +14,8 @@ from science.batch_stage import CriticalBatchConfig
 
 WIDTH, TOKENS = 48, 500_000
 BATCHES, MULTIPLIERS = (2, 4, 8, 16, 32, 64), (0.5, 1.0, 2.0)
+MICROBATCHES = 8
+"""In a step, or as many as it has sequences: they show the noise of its gradient."""
 
 
 def study() -> Study:
@@ -19,19 +24,12 @@ def study() -> Study:
 
 def critical_batch() -> Sweep:
     """Six batches at three rates, all over as many tokens."""
-    model = small_model(WIDTH)
-    return Sweep(
-        "critical_batch",
-        tuple(
-            small_run(
-                f"b{batch}-lr{multiplier:g}",
-                model,
-                TOKENS // (batch * SEQ_LEN),
-                multiplier * small_rate(WIDTH, batch),
-                batch=batch,
-            )
-            for batch in BATCHES
-            for multiplier in MULTIPLIERS
-        ),
-        critical_batch=CriticalBatchConfig(),
-    )
+    trials = tuple(trial(batch, multiplier) for batch in BATCHES for multiplier in MULTIPLIERS)
+    return Sweep("critical_batch", trials, critical_batch=CriticalBatchConfig())
+
+
+def trial(batch: int, multiplier: float) -> Run:
+    """A run at a batch and a multiple of its rate, which records the noise of its gradients."""
+    steps, rate = TOKENS // (batch * SEQ_LEN), multiplier * small_rate(WIDTH, batch)
+    run = small_run(f"b{batch}-lr{multiplier:g}", small_model(WIDTH), steps, rate, batch=batch)
+    return replace(run, spec=replace(run.spec, microbatch_size=max(1, batch // MICROBATCHES), gradient_noise=True))

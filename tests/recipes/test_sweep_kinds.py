@@ -1,6 +1,7 @@
 """The declared kinds of sweeps compare what they say they compare."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,8 @@ from recipes.studies.critical_batch import critical_batch
 from recipes.studies.depth_by_width import BUDGET, depth_by_width
 from recipes.studies.isoflop import BUDGETS, isoflop, isoflop_5x
 from recipes.studies.small_models import rates_by_width, small_model
+from recipes.sweeps import critical_batch as critical_batch_of
+from recipes.sweeps import results
 from science.trials import FLOP_TOLERANCE
 from trainer.spec.target import size_of
 
@@ -27,6 +30,20 @@ def test_trials_of_the_isoflop_sweep_take_their_budget_and_centres_have_three_se
 def test_trials_of_other_sweeps_read_equal_tokens(sweep: Sweep) -> None:
     tokens = [size_of(trial.spec).tokens for trial in sweep.trials]
     assert max(tokens) == pytest.approx(min(tokens), rel=0.02)
+
+
+def test_every_batch_of_the_critical_batch_shows_the_noise_of_its_gradients_which_its_fit_reads() -> None:
+    sweep = critical_batch()
+    parts = {trial.spec.batches.size(0) // trial.spec.microbatch_size for trial in sweep.trials if trial.spec.microbatch_size}
+    assert all(trial.spec.gradient_noise for trial in sweep.trials) and parts == {2, 4, 8}
+    fitted = critical_batch_of(sweep)
+    assert fitted.inputs["results"] == results(sweep) and "results" not in critical_batch_of(silent(sweep)).inputs
+
+
+def silent(sweep: Sweep) -> Sweep:
+    """The sweep without the noise of its gradients."""
+    trials = tuple(replace(trial, spec=replace(trial.spec, gradient_noise=False)) for trial in sweep.trials)
+    return replace(sweep, trials=trials)
 
 
 def test_depths_are_compared_at_equal_flops() -> None:

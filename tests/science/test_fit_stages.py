@@ -1,12 +1,13 @@
 """Critical batch and repetition as artifacts: numbers, pages, what the UI shows, and refusals, from written tables."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
-from scored import made
+from scored import SCORE, Score, made
 from simulated import trial_at, trials
 
 from lineage.artifact.store import Artifact
@@ -49,7 +50,7 @@ def batches(horizons: tuple[float, ...] = (4e6, 8e6, 16e6)) -> list[Trial]:
             for multiple in (0.5, 1.0, 2.0):
                 loss = 3 + 0.9 * ((1 + batch / critical) ** 0.28 - 1) + 0.02 * np.log(multiple) ** 2 + random.normal(0, 1e-3)
                 found.append(
-                    trial_at(f"t{tokens:g}-b{batch}-lr{multiple:g}", tokens=tokens, batch_tokens=int(batch),
+                    trial_at(f"t{tokens:.0f}-b{batch}-lr{multiple:g}", tokens=tokens, batch_tokens=int(batch),
                              learning_rate=multiple * 1e-3, loss=float(loss))
                 )  # fmt: skip
     return found
@@ -82,6 +83,61 @@ PLANTED = {
 def of(stage: Stage, config: object, kind: str) -> Node:
     table = Node(("sweeps", "s", "table"), None, PLANTED_TABLE, Planted(kind))
     return Node(("sweeps", "s", stage.name), None, stage, config, {"table": table})
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The noise scale that a run's steps show, and whether it has the columns of its gradients' noise."""
+
+    scale: float
+    columns: bool = True
+
+
+def write_steps(out: Writer, config: Steps) -> None:
+    random = np.random.default_rng(int(config.scale))
+    square, trace = 0.01 * (1 + random.normal(0, 0.3, 100)), 0.01 * config.scale * (1 + random.normal(0, 0.1, 100))
+    square[:10] = 50.0  # at the start gradients are large
+    table = pl.DataFrame({"loss_nats": np.ones(100)})
+    if config.columns:
+        table = table.with_columns(gradient_square=square, noise_trace=trace)
+    table.write_parquet(out.folder / "metrics.parquet")
+
+
+STEPS = Stage("tests.steps", "1", write_steps)
+
+
+def watched(steps: Steps, witnesses: np.ndarray = BATCHES[2:5]) -> Node:
+    """The fit over a planted table, with the trials at the middle rate of some batches as second witnesses."""
+    node, results = of(CRITICAL_BATCH, CriticalBatchConfig(), "one horizon"), []
+    for batch in witnesses:
+        name = f"t4000000-b{batch}-lr1"
+        trial = Node(("sweeps", "s", "trial"), name, STEPS, steps)
+        results.append(Node(("sweeps", "s", "result"), name, SCORE, Score(3.0), {"trial": trial}))
+    return replace(node, inputs={**node.inputs, "results": tuple(results)})
+
+
+def test_the_noise_scale_is_a_second_witness_beside_the_losses(tmp_path: Path) -> None:
+    artifact = made(tmp_path, watched(Steps(CRITICAL)))
+    (row,) = artifact.manifest.extra["batch"]["horizons"]
+    noise = row["noise"]
+    assert [each["batch"] for each in noise["rows"]] == BATCHES[2:5].tolist() and noise["overlap"] is True
+    assert noise["at"] == min(noise["rows"], key=lambda each: abs(np.log(each["batch"] / row["batch"])))
+    assert noise["at"]["low"] < CRITICAL < noise["at"]["high"] and noise["at"]["steps"] == 90
+    page = artifact.file("batch.md").read_text()
+    assert "## Two witnesses" in page and "| yes |" in page and "disagree" not in page
+    assert "noise_scales" in shown(artifact)
+
+
+def test_witnesses_that_disagree_are_said_to(tmp_path: Path) -> None:
+    artifact = made(tmp_path, watched(Steps(20 * CRITICAL), BATCHES[3:4]))
+    (row,) = artifact.manifest.extra["batch"]["horizons"]
+    assert row["noise"]["overlap"] is False and row["noise"]["at"]["low"] > row["high"]
+    assert "**The two witnesses disagree** at 4e+06 tokens" in artifact.file("batch.md").read_text()
+
+
+def test_a_witness_whose_run_has_no_such_columns_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"its metrics lack gradient_square, noise_trace; set run\.gradient_noise"):
+        made(tmp_path, watched(Steps(1.0, columns=False), BATCHES[:1]))
 
 
 def shown(artifact: Artifact) -> dict[str, object]:
@@ -128,3 +184,9 @@ def test_a_sweep_with_too_little_repetition_is_refused(tmp_path: Path) -> None:
 def test_a_config_that_cannot_be_is_refused(bad) -> None:
     with pytest.raises(ValueError, match="level is"):
         bad()
+
+
+@pytest.mark.parametrize("bad", [{"noise_from": 1.0}, {"noise_blocks": 4}])
+def test_noise_of_no_steps_or_of_few_blocks_is_refused(bad: dict) -> None:
+    with pytest.raises(ValueError, match=r"noise_from is .*, noise_blocks is .* at least 5"):
+        CriticalBatchConfig(**bad)

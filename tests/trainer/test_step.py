@@ -202,7 +202,7 @@ def test_ragged_microbatches_give_the_masked_mean_of_the_whole_batch(masks: list
         return loss, Sums(loss, count.astype(jnp.float32))
 
     arrays = (jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32), jnp.asarray(mask))
-    gradient, sums = jax.jit(functools.partial(accumulated_gradients, objective))(jnp.asarray(w, jnp.float32), arrays)
+    gradient, sums, _ = jax.jit(functools.partial(accumulated_gradients, objective))(jnp.asarray(w, jnp.float32), arrays)
     error = (x @ w - y) * mask
     np.testing.assert_allclose(sums.loss, (error**2).sum() / mask.sum(), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(gradient, 2 * np.einsum("ps,psd->d", error, x) / mask.sum(), rtol=1e-3, atol=1e-5)

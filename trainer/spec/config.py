@@ -113,6 +113,8 @@ class RunSpec:
     objective: Objective = field(default=NextToken(), metadata={"added_later": True})
     adapter: LoraConfig | None = field(default=None, metadata={"added_later": True})
     """Train a low-rank adapter over the start, whose own parameters stay as they are."""
+    gradient_noise: bool = field(default=False, metadata={"added_later": True})
+    """Record the noise of each step's gradient, by the gradients of its microbatches (`trainer.gradient_noise`)."""
 
     def __post_init__(self) -> None:
         require(self.num_steps > 0, "run.num_steps", self.num_steps, "positive")
@@ -155,6 +157,9 @@ class RunSpec:
 
     def _check_microbatch(self, batch_size: int) -> None:
         size = self.microbatch_size
+        several = size is not None and size < batch_size
+        parts = f"False where a step of {batch_size} sequences is one microbatch; microbatch_size must be below batch_size"
+        require(several or not self.gradient_noise, "run.gradient_noise", self.gradient_noise, parts)
         if size is not None:
             fits = size > 0 and batch_size % size == 0
             require(fits, "run.microbatch_size", size, f"a positive divisor of batch_size {batch_size}, or None")

@@ -12,6 +12,10 @@ type Weights = Literal["raw", "ema"]
 FORMAT = "checkpoint/1"
 MODEL_FILE = "model.json"
 """The model's config in an imported checkpoint, which has no run spec."""
+METRICS_FILE = "metrics.parquet"
+"""One row a step of a run that was trained here."""
+NOISE_COLUMNS = ("gradient_square", "noise_trace")
+"""Its columns with `run.gradient_noise`: estimates of |G|^2, which may be below 0, and of tr(Sigma)."""
 _STEP = re.compile(r"step-(\d{8})")
 
 
