@@ -16,7 +16,7 @@ compiling=$!
 trap 'kill "$compiling" 2>/dev/null' EXIT # an interrupt does not reach a background process of sh
 trap 'exit 130' INT TERM
 # shellcheck disable=SC2086 # one argument for each folder
-$python -m pytest -n 2 $ignored
+$python -m pytest -n 3 $ignored
 others=$?
 wait "$compiling"
 first=$?
