@@ -1,7 +1,7 @@
 """Sources, days, steps, iterations, shards, tasks and trials as Dagster partitions."""
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import dagster as dg
 
@@ -59,6 +59,16 @@ def is_dynamic(definition: dg.PartitionsDefinition) -> bool:
     if isinstance(definition, dg.MultiPartitionsDefinition):
         return any(is_dynamic(each.partitions_def) for each in definition.partitions_defs)
     return isinstance(definition, dg.DynamicPartitionsDefinition)
+
+
+def dynamic_parts(definition: dg.PartitionsDefinition, key: str) -> Iterator[tuple[str, str]]:
+    """Yield what an instance must know of a key: the name of each dynamic definition, and the part that is a key of it."""
+    if isinstance(definition, dg.MultiPartitionsDefinition):
+        parts = definition.get_partition_key_from_str(key).keys_by_dimension
+        for each in definition.partitions_defs:
+            yield from dynamic_parts(each.partitions_def, parts[each.name])
+    elif isinstance(definition, dg.DynamicPartitionsDefinition):
+        yield str(definition.name), key
 
 
 def tasks(names: Sequence[str]) -> dg.StaticPartitionsDefinition:

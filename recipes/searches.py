@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from lineage.artifact.store import Store
-from lineage.build.plan import Node, resolve
+from lineage.build.plan import MissingArtifactError, Node, resolve
 from recipes.records.placement import RoundTrialOf
 from recipes.records.run import Run
 from recipes.records.sweep import Sweep
@@ -115,6 +115,10 @@ def budget_of(run: Run) -> float:
     return asked or size_of(run.spec).flops
 
 
+class NotProposedError(MissingArtifactError):
+    """A round of a search has no trials yet, because its proposal was not made; `node` is that proposal."""
+
+
 class Rounds:
     """The nodes of a search's rounds, as far as a store holds their proposals."""
 
@@ -129,21 +133,28 @@ class Rounds:
         return self.search.table(number, {earlier: self.trials(earlier) for earlier in range(1, number + 1)})
 
     def proposal(self, number: int) -> Node:
-        """The proposal of a round. Raises: MissingArtifactError if an earlier round was not proposed yet."""
+        """The proposal of a round. Raises: NotProposedError if an earlier round was not proposed yet."""
         return self.search.proposal(number, self.table(number - 1))
 
     def trials(self, number: int) -> tuple[Run, ...]:
-        """The trials of a round. Raises: MissingArtifactError if it was not proposed yet."""
+        """The trials of a round. Raises: NotProposedError if it was not proposed yet."""
         if number not in self._trials:
             proposal = self.proposal(number)
-            proposed = proposed_in(resolve(self.store, proposal))
+            try:
+                proposed = proposed_in(resolve(self.store, proposal))
+            except MissingArtifactError as error:
+                raise NotProposedError(proposal, self.store) from error
             self._trials[number] = tuple(self.search.placed(each, number, proposal) for each in proposed)
         return self._trials[number]
 
     def trial(self, partition: str) -> Run:
-        """The trial of a partition, `r1|t0`."""
-        name, slot = partition.split("|")
-        return self.trials(self.number(name))[self.search.slots.index(slot)]
+        """The trial of a partition, `r1|t0`. Raises: ValueError for another name; NotProposedError."""
+        name, _, slot = partition.partition("|")
+        number = self.number(name)
+        if slot not in self.search.slots:
+            known = ", ".join(f"{name}|{each}" for each in self.search.slots)
+            raise ValueError(f"search {self.search.name} has no trial {partition!r}; its round {name} has {known}")
+        return self.trials(number)[self.search.slots.index(slot)]
 
     def number(self, name: str) -> int:
         """The number of a round. Raises: ValueError for another name, with those that there are."""

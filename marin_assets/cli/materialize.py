@@ -21,9 +21,11 @@ from marin_assets.cli.stage_lines import StageLines
 from marin_assets.cli.upkeep import QUIET, materialize_upkeep, print_materialized
 from marin_assets.definitions import declared_defs, declared_templates
 from marin_assets.factory import AssetTemplate
+from partitions.axes import dynamic_parts
 from recipes.lab import declarations
 from recipes.reward_runs import last_checkpoint
 from recipes.runs import checkpoint
+from recipes.searches import NotProposedError
 from resources.dagster_private import keep_engines
 from resources.lab import PRIORITY_TAG, Lab, lab_from_environment
 
@@ -67,9 +69,20 @@ def materialize_with_ancestors(key: str, partition: str | None) -> Artifact:
     with dg.DagsterInstance.get() as instance, WorkerPool() as pool:
         keep_engines(instance)
         lab = lab_from_environment().lab(priority=INTERACTIVE, pool=pool)
-        node, target = _node(lab, key, partition)
+        node, target = node_after_rounds(lab, instance, key, partition)
         make(lab, instance, ancestors_first([node]), _trainings(key) | {node.key: target}, remade=[node])
     return resolve(lab.store, node)
+
+
+def node_after_rounds(lab: Lab, instance: dg.DagsterInstance, key: str, partition: str | None) -> tuple[Node, list[str]]:
+    """The node of an asset and the asset's key. What a round of a search trains is in its proposal, so the proposals of the
+    rounds before it are made first, with what is missing above them."""
+    while True:
+        try:
+            return _node(lab, key, partition)
+        except NotProposedError as error:
+            log.info("%s is made first: it says what the trials of its round are", error.node.name)
+            make(lab, instance, ancestors_first([error.node]), {})
 
 
 def make(
@@ -93,22 +106,27 @@ def make(
             if lines is not None:
                 lines.reused(node.name)
             continue
-        asset = definitions.resolve_assets_def(dg.AssetKey(list(made_by.get(node.key, node.key))))
+        asset_key = dg.AssetKey(list(made_by.get(node.key, node.key)))
+        asset = definitions.resolve_assets_def(asset_key)
+        partition = node.partition if asset.partitions_def is not None else None
+        if asset.partitions_def is not None and partition is not None:
+            for name, part in dynamic_parts(asset.partitions_def, partition):
+                instance.add_dynamic_partitions(name, [part])  # nothing changes if it is there
         job = dg.Definitions(assets=[asset]).resolve_implicit_global_asset_job_def()
         run_id = str(uuid.uuid4())
         if lines is not None:
             instance.add_event_listener(run_id, lines)
         result = job.execute_in_process(
             run_id=run_id,
-            partition_key=node.partition if asset.partitions_def is not None else None,
+            partition_key=partition,
             instance=instance,
             raise_on_error=True,
-            asset_selection=[asset.key],
+            asset_selection=[asset_key],
             tags={PRIORITY_TAG: INTERACTIVE},
             run_config=QUIET,
         )
         release_freed_memory()
-        log.info("%s: %s", asset.key.to_user_string(), "materialized" if result.success else "failed")
+        log.info("%s: %s", asset_key.to_user_string(), "materialized" if result.success else "failed")
 
 
 def _trainings(key: str) -> dict[tuple[str, ...], list[str]]:

@@ -40,6 +40,8 @@ MISTAKES: dict[str, tuple[str, str]] = {
     "materialize datakit/normalized --partition kvj": ("'kvj'", "did you mean kjv"),
     "materialize runs/tiny/training --partition x": ("runs/tiny/training", "leave --partition out"),
     "materialize runs/tiny/hf_model": ("runs/tiny/hf_model has partitions", "step-"),
+    "materialize sweeps/tiny_rate_search/table --partition r9": ("no round 'r9'", "raise `rounds`"),
+    "materialize sweeps/tiny_rate_search/trial --partition r1|t7": ("'r1|t7'", "r1|t0, r1|t1"),
     "canary --hardware tpu": ("'tpu'", "there is one on cpu"),
     "canary --day 2026-13-01": ("'2026-13-01'", "YYYY-MM-DD"),
     "serve": ("checkpoint", "marin serve -h"),

@@ -1,7 +1,7 @@
 """A search really adds rounds: the sensor proposes from results, trials train, one diverges, a kill loses nothing."""
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,22 +10,26 @@ import pytest
 from small_assets import TODAY
 from small_runs import small_ferry, small_run
 
+import recipes.lab
 from lineage.artifact.store import Store
-from lineage.build.plan import MissingArtifactError, ancestors_first, build, resolve, spec_of
+from lineage.build.plan import ancestors_first, build, resolve, spec_of
 from lineage.config import to_jsonable
 from lineage.storage.digests import identity_digest
 from lineage.writing.write import writing
+from marin_assets.cli.materialize import materialize_with_ancestors, node_after_rounds
 from marin_assets.consistency import check_consistency
 from marin_assets.definitions import build_defs, tabled
-from recipes.lab import Declarations
+from recipes.lab import Declarations, declarations
+from recipes.own_recipes import FOLDER_VARIABLE
 from recipes.records.run import Run
 from recipes.records.sweep import Sweep
 from recipes.runs import checkpoint
-from recipes.searches import Rounds, Search
+from recipes.searches import NotProposedError, Rounds, Search
+from recipes.sources import catalogue, own_recipes
 from recipes.studies.isoflop import isoflop
 from recipes.studies.small_models import LAYERS, at_budget
 from recipes.sweeps import RESULT_CONFIG, result, results, table, trial
-from resources.lab import LabResource
+from resources.lab import LabResource, lab_from_environment
 from science.forecasts.table import Expected, TableConfig, read_table
 from science.search.proposers import NextBudget, SpaceSearch
 from science.search.round_stage import proposed_in
@@ -55,16 +59,16 @@ def search(**changed: object) -> Search:
     return replace(Search("more", first_sweep(), space, at_rate, rounds=2), **changed)
 
 
-def defined(resource: LabResource, *searches: Search) -> dg.Definitions:
-    return build_defs(resource, ferry=small_ferry(), declared=Declarations(sweeps=(first_sweep(),), searches=searches))
+def defined(resource: LabResource, declared: Declarations) -> dg.Definitions:
+    return build_defs(resource, ferry=small_ferry(), declared=declared)
 
 
 class World:
-    """A lab with a search, and a hand that does what the daemon does."""
+    """A lab with a search or what else is declared, and a hand that does what the daemon does."""
 
-    def __init__(self, root: Path, instance: dg.DagsterInstance) -> None:
+    def __init__(self, root: Path, instance: dg.DagsterInstance, declared: Declarations | None = None) -> None:
         self.resource, self.instance = LabResource(root=str(root), workers=1), instance
-        self.definitions = defined(self.resource, search())
+        self.definitions = defined(self.resource, declared or Declarations(sweeps=(first_sweep(),), searches=(search(),)))
         self.store: Store = self.resource.lab().store
 
     def tick(self):
@@ -101,15 +105,20 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for node in ancestors_first(results(first_sweep())):
         if node.stage.job is None:
             build(store, node)
+    write_results(store, first_sweep().trials)
+    return root
+
+
+def write_results(store: Store, runs: Sequence[Run]) -> None:
+    """Write trials and their results; the trial `wild` diverged."""
     policy = identity_digest(to_jsonable(RESULT_CONFIG))
-    for number, run in enumerate(first_sweep().trials):
+    for number, run in enumerate(runs):
         with writing(store, spec_of(store, trial(run))):
             pass
         diverged = "planted" if run.name == "wild" else None
         score = {"task": "heldout", "metric": "micro_bits_per_byte", "value": 7.0 - 0.2 * number}
         with writing(store, spec_of(store, result(run))) as out:
             out.extra["result"] = {"policy": policy, "diverged": diverged, "scores": [] if diverged else [score]}
-    return root
 
 
 @pytest.fixture
@@ -175,6 +184,53 @@ def test_a_step_that_fails_is_tried_three_times_and_not_beside_itself(world: Wor
     assert world.step() == "proposal of more r1 was tried 3 times; look at its last run"
 
 
+OWN = """
+from test_searches import first_sweep, search
+from recipes.study import Study
+
+def study() -> Study:
+    return Study("Which rate?", sweeps=(first_sweep,), searches=(search,))
+"""
+
+
+@pytest.fixture
+def home(swept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """What the command line finds: the lab of the sweep, an instance without rounds, the search as a recipe file."""
+    for folder in ("own", "dagster"):
+        (tmp_path / folder).mkdir()
+    shutil.copytree(swept, tmp_path / "root")
+    (tmp_path / "own" / "rates.py").write_text(OWN)
+    monkeypatch.setenv("MARIN_ROOT", str(tmp_path / "root"))
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "dagster"))
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "own"))
+    monkeypatch.setattr(recipes.lab, "PREFIX", "marin_lab/")  # as in a lab that runs the wheel: its own declarations alone
+    read_again()
+    yield tmp_path
+    monkeypatch.undo()
+    read_again()
+
+
+def read_again() -> None:
+    for cached in (own_recipes, catalogue, declarations):
+        cached.cache_clear()
+
+
+@pytest.mark.slow
+def test_the_command_makes_partitions_of_rounds_and_the_rounds_before_them(home: Path) -> None:
+    """The results of round 1 are written and not trained; the command reports them like any that exist."""
+    with dg.DagsterInstance.get() as instance:
+        opened = lab_from_environment().lab()
+        node, _ = node_after_rounds(opened, instance, "sweeps/more/trial", "r1|t0")
+        of = Rounds(search(), opened.store)
+        assert node.partition == "r1|t0" and resolve(opened.store, of.proposal(1)).spec.partition == "r1"
+        write_results(opened.store, of.trials(1))
+        assert materialize_with_ancestors("sweeps/more/result", "r1|t1").spec.partition == "r1|t1"
+        assert instance.get_materialized_partitions(dg.AssetKey(["sweeps", "more", "result"])) == {"r1|t1"}
+        assert materialize_with_ancestors("sweeps/more/proposal", "r2").spec.partition == "r2"
+        assert instance.get_dynamic_partitions("rounds of more") == ["r1", "r2"]
+    assert {row.name for row in read_table(resolve(opened.store, of.table(1)))} == {"a", "b", "c", "wild", "r1-t0", "r1-t1"}
+
+
 def test_a_trial_of_a_round_has_its_proposal_as_an_input_and_other_trials_have_none() -> None:
     of = search()
     proposed, declared = (checkpoint(run, 4) for run in (of.example, of.first.trials[0]))
@@ -187,8 +243,12 @@ def test_a_trial_of_a_round_has_its_proposal_as_an_input_and_other_trials_have_n
 
 def test_a_round_that_was_not_proposed_has_no_trials(tmp_path: Path) -> None:
     of = Rounds(search(), Store(str(tmp_path)))
-    with pytest.raises(MissingArtifactError, match="never materialized"):
+    with pytest.raises(NotProposedError, match=r"sweeps/more/proposal\[r1\] was never materialized"):
         of.trial("r1|t0")
+    with pytest.raises(NotProposedError, match=r"sweeps/more/proposal\[r1\]"):
+        of.proposal(2)
+    with pytest.raises(ValueError, match=r"search more has no trial 'r1\|t7'; its round r1 has r1\|t0, r1\|t1"):
+        of.trial("r1|t7")
     with pytest.raises(ValueError, match="search more has no round 'r3'; it has r1, r2: raise `rounds` for more"):
         of.trial("r3|t0")
 
