@@ -1,16 +1,18 @@
 """The page of an isoflop study: rates, trials, the law, forecasts with their verdicts, and how they did together."""
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from benchmarks.science.isoflop_study import Study, method, table_and_fit
 from lineage.artifact.store import Artifact, Store
 from lineage.build.plan import resolve
-from science.fit_sweep import fit_sweep
-from science.forecasts.scoring import joint_test, rules
+from science.fit_sweep import SweepFit, fit_sweep
+from science.forecasts.joint import BOUNDS, joint_forecast
+from science.forecasts.scoring import better, rules
 from science.forecasts.table import read_table
 from science.forecasts.verdict import write_page
 from science.paired import best_rate
@@ -83,8 +85,8 @@ def _trials(trials: Sequence[Trial]) -> list[str]:
 
 
 def _held_out(study: Study, trials: Sequence[Trial], verdicts: Sequence[Artifact]) -> list[str]:
-    lines = ["## Held-out runs", "", "| run | times the largest budget | forecast | 90 % interval | measured | verdict |"]
-    lines.append("|---" * 6 + "|")
+    columns = ("run", "times the largest budget", "forecast", "90 % interval", "half-width", "measured", "verdict")
+    lines = ["## Held-out runs", "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     frozen = [each.input("forecast").manifest.extra["forecast"] for each in verdicts]
     judged = [each.manifest.extra["verdict"] for each in verdicts]
     for forecast, verdict in zip(frozen, judged, strict=True):
@@ -92,20 +94,33 @@ def _held_out(study: Study, trials: Sequence[Trial], verdicts: Sequence[Artifact
         measured = "-" if verdict["measured"] is None else f"{verdict['measured']:.4f}"
         lines.append(
             f"| {forecast['target']['name']} | {forecast['ratio']:.2f} | {forecast['point']:.4f} | {low:.4f} to {high:.4f} | "
-            f"{measured} | {verdict['outcome']} {verdict['why']} |"
+            f"{(high - low) / 2:.4f} | {measured} | {verdict['outcome']} {verdict['why']} |"
         )
     if not judged or any(each["measured"] is None for each in judged):
         return [*lines, "", "No joint test: a held-out run has no loss."]
-    measured = [each["measured"] for each in judged]
-    fitted = fit_sweep(trials, method(study))
-    sizes, tokens = ([each["target"][name] for each in frozen] for name in ("parameters", "tokens"))
-    joint = joint_test(fitted, sizes, tokens, measured)
-    lines += ["", f"Joint test of the errors: F({joint.runs}, {joint.freedom:.1f}) = {joint.statistic:.2f}, p = {joint.p:.3f}."]
-    budgets = [each["target"]["flops"] for each in frozen]
+    return [*lines, "", *together(fit_sweep(trials, method(study)), frozen, [each["measured"] for each in judged])]
+
+
+def together(fitted: SweepFit, frozen: Sequence[Mapping[str, Any]], measured: Sequence[float]) -> Iterator[str]:
+    """How the forecasts did together: their joint test, their interval score beside simpler rules, and what they missed."""
+    sizes, tokens, budgets = ([each["target"][name] for each in frozen] for name in ("parameters", "tokens", "flops"))
+    stretches = {form: [each["coverage"][form]["stretch"] for each in frozen] for form in frozen[0]["coverage"]}
+    joint = joint_forecast(fitted.fits, sizes, tokens, stretches).test(measured)
     intervals = [tuple(each["intervals"]["0.9"]) for each in frozen]
-    lines += ["", "| rule | mean interval score (lower is better) | mean half-width |", "|---|---|---|"]
-    lines += [
-        f"| {rule.name} | {rule.score:.4f} | {rule.half_width:.4f} |"
-        for rule in rules(fitted, intervals, budgets, measured, min(PIN, 0.95 * float(np.min(fitted.points.losses))))
-    ]
-    return lines
+    scored = rules(fitted, intervals, budgets, measured, min(PIN, 0.95 * float(np.min(fitted.points.losses))))
+    yield from ("## Together", "", "| test of the errors | p |", "|---|---|")
+    yield f"| all {joint.runs} runs under the forecast's covariance (statistic {joint.statistic:.2f}) | {joint.p:.4f} |"
+    yield f"| means of the budgets | {joint.budgets:.4f} |"
+    if joint.seeds is not None:
+        yield f"| differences between seeds, by the noise of the trials | {joint.seeds:.4f} |"
+        yield f"| means of the budgets, by the noise that these runs show | {joint.own_noise:.4f} |"
+    yield from ("", "| rule | mean interval score (lower is better) | mean half-width |", "|---|---|---|")
+    yield from (f"| {rule.name} | {rule.score:.4f} | {rule.half_width:.4f} |" for rule in scored)
+    yield from (
+        "",
+        f"- **{'Met' if joint.holds else 'Missed'}**: the joint p, {joint.p:.4f}, between {BOUNDS[0]} and {BOUNDS[1]}.",
+    )
+    beaten = better(scored)
+    yield from (
+        f"- **{'Met' if rule.name in beaten else 'Missed'}**: a better interval score than {rule.name}." for rule in scored[1:]
+    )

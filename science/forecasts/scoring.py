@@ -1,4 +1,4 @@
-"""How several forecasts did together: a joint test of their errors, and the interval score beside simpler rules."""
+"""The interval score of forecasts beside simpler rules; `science.forecasts.joint` tests their errors together."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,33 +13,12 @@ LEVEL = 0.9
 
 
 @dataclass(frozen=True)
-class Joint:
-    """The errors of all runs against the covariance of the forecast, which the law's own error makes dependent."""
-
-    statistic: float
-    """Squared errors in the covariance's units, divided by the number of runs."""
-    runs: int
-    freedom: float
-    p: float
-
-
-@dataclass(frozen=True)
 class Rule:
     """A way to predict, with its mean interval score (lower is better) and mean half-width."""
 
     name: str
     score: float
     half_width: float
-
-
-def joint_test(fitted: SweepFit, parameters: Sequence[float], tokens: Sequence[float], measured: Sequence[float]) -> Joint:
-    """Test by the form that repeats support best; F with runs and the fit's degrees of freedom."""
-    best = max(fitted.fits, key=lambda fit: fit.lack_of_fit[0])
-    sizes, read = np.array(parameters, float), np.array(tokens, float)
-    errors = np.array(measured) - best.losses(sizes, read)[0]
-    statistic = float(errors @ np.linalg.solve(best.joint_covariance(sizes, read), errors)) / len(errors)
-    freedom = float(best.freedom[0])
-    return Joint(statistic, len(errors), freedom, float(special.fdtrc(len(errors), freedom, statistic)))
 
 
 def interval_score(low: float, high: float, measured: float, level: float = LEVEL) -> float:
@@ -73,3 +52,8 @@ def rules(
         )
         for name, given in candidates.items()
     ]
+
+
+def better(scored: Sequence[Rule]) -> list[str]:
+    """Names of the rules whose score the first one beats."""
+    return [rule.name for rule in scored[1:] if scored[0].score < rule.score]

@@ -80,9 +80,14 @@ class Fit:
 
     def joint_covariance(self, parameters: np.ndarray, tokens: np.ndarray) -> np.ndarray:
         """Covariance of the losses of new runs of the first data set: errors of the law, shared, and the noise of each run."""
+        law = self.law_covariance(parameters, tokens)
+        return law + np.eye(len(law)) * self.spread[0] ** 2
+
+    def law_covariance(self, parameters: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+        """Covariance of the law's errors at several points, for the first data set."""
         n, d = self.reference.logs(parameters, tokens)
         slopes = jacobian(lambda p: np.exp(self.form.log_loss(p, n, d)), self.parameters[:1])[0]
-        return slopes @ self.covariance[0] @ slopes.T + np.eye(len(slopes)) * self.spread[0] ** 2
+        return slopes @ self.covariance[0] @ slopes.T
 
     def standard_errors(self, parameters: float, tokens: float) -> np.ndarray:
         """Standard error of the law at one point by the delta method, without the noise of a new run; (data sets,)."""

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from simulated import sweep, trials
 
 from benchmarks.science.isoflop import run_study
+from benchmarks.science.isoflop_again import read_held_out, read_trials
 from benchmarks.science.isoflop_page import rate_doubts
 from benchmarks.science.isoflop_study import (
     REHEARSAL,
+    WHOLE,
     Study,
     forecasts,
     mixture,
@@ -22,9 +23,7 @@ from benchmarks.science.isoflop_study import trials as declared_trials
 from lineage.artifact.store import Store
 from lineage.build.plan import Node, ancestors_first, build, exists, resolve, spec_of
 from lineage.writing.write import writing
-from science.fit_sweep import FitConfig, fit_sweep
-from science.forecasts.scoring import interval_score, joint_test
-from science.laws.simulate import best_size, known_laws
+from science.forecasts.scoring import interval_score
 from trainer.spec.config import RunSpec
 from trainer.spec.target import size_of
 
@@ -85,7 +84,8 @@ def test_a_study_ends_with_a_page_of_its_law_its_forecasts_and_how_they_did(tmp_
     assert run_study(tmp_path, STUDY, workers=1) == 0
     page = tmp_path / "isoflop-rehearsal.md"
     text = page.read_text()
-    assert "Chosen: 1 times the rule." in text and "## Forms" in text and "Joint test of the errors: F(2, " in text
+    assert "Chosen: 1 times the rule." in text and "## Forms" in text and "| all 2 runs under the forecast's covariance" in text
+    assert text.count("**Met**: ") + text.count("**Missed**: ") == 3
     assert text.count("| isoflop-rehearsal-c2e11-d32-s") == 2 and "| the last budget's lowest loss |" in text
     assert page.with_suffix(".png").stat().st_size > 10_000
     assert "forecasts/isoflop-rehearsal-c2e11-d32-s1/verdict" in (tmp_path / "isoflop-rehearsal-verdicts.md").read_text()
@@ -100,17 +100,24 @@ def test_a_rate_at_the_edge_of_its_grid_or_of_a_grid_that_diverged_is_in_doubt()
     assert doubt.startswith("high: 0 of 3 rates have a loss")
 
 
-def test_the_joint_test_holds_where_the_law_is_right_and_fails_where_a_run_is_off() -> None:
-    true = known_laws()[1].loss
-    fitted = fit_sweep(trials(sweep()), FitConfig(calibration_draws=50))
-    runs = [best_size(true, budget) for budget in (2e13, 4e13)]
-    sizes, tokens = (np.array(column) for column in zip(*runs, strict=True))
-    losses = true(sizes, tokens)
-    assert joint_test(fitted, sizes, tokens, losses).p > 0.05
-    assert joint_test(fitted, sizes, tokens, losses + np.array([0.1, -0.1])).p < 0.01
-
-
 def test_an_interval_is_charged_for_its_width_and_for_what_lies_outside() -> None:
     assert interval_score(1.0, 2.0, 1.5) == pytest.approx(1.0)
     for outside in (2.1, 0.9):
         assert interval_score(1.0, 2.0, outside) == pytest.approx(1.0 + 20 * 0.1)
+
+
+def test_a_page_of_trials_is_read_again() -> None:
+    page = "\n".join(
+        [
+            "| c1e12-d16-s0 | 5,968 | 5,208,576 | 1e+12 | 0.17 | 3.6724 |",
+            "| c8e12-d96-s0 | 443,232 | 1,911,808 | 7.999e+12 | 0.06 | diverged |",
+            "| isoflop-c2e13-d80-s1 | 2.50 | 2.4353 | 2.3255 to 2.5698 | 2.3611 | hit  |",
+            "| isoflop-c4e13-d96-s0 | 5.00 | 2.2780 | 2.1428 to 2.4471 | 0.1522 | 2.2857 | hit  |",
+        ]
+    )
+    first, diverged = read_trials(page)
+    assert (first.budget, first.width, first.parameters, first.tokens, first.loss) == (1e12, 16, 5968, 5208576, 3.6724)
+    assert diverged.loss is None and diverged.flops == 7.999e12
+    (_, size, loss), (_, other, last) = read_held_out(WHOLE, page)
+    assert size.flops == pytest.approx(2e13, rel=0.01) and loss == 2.3611
+    assert other.flops == pytest.approx(4e13, rel=0.01) and last == 2.2857
