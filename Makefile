@@ -46,10 +46,10 @@ moe: setup ## Dense and mixture of experts, three seeds each, with a page of cur
 moe-study: setup ## The claim: rates tuned alike, then five fresh paired seeds, with intervals (two hours); goes on where it was killed
 	@$(PY) -m scenarios moe-study
 
-post-train: setup ## Two-digit addition: imitation, then RLOO, GRPO and a control, one seed, with a page (20 minutes); goes on where it was killed
+post-train: setup ## Two-digit addition: imitation, then RLOO, GRPO and a control; DPO; one seed, with a page (20 minutes); goes on where it was killed
 	@$(PY) -m scenarios post-train
 
-post-train-study: setup ## The same with three seeds, imitation of own right answers, and pass@k to 128 (two hours); goes on where it was killed
+post-train-study: setup ## The same with three seeds, imitation of own right answers, two controls of DPO, and pass@k to 128 (two hours); goes on where it was killed
 	@$(PY) -m scenarios post-train-study
 
 swarm: setup ## Search a mixture: 38 trials over six sources, a frozen proposal, 24 runs by fresh seeds, a page (20 minutes); goes on where it was killed

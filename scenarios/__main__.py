@@ -1,5 +1,5 @@
-"""`python -m scenarios bison [FOLDER]`, `histories [FOLDER]`, `moe`, `moe-study`, `post-train`, `post-train-study` or `swarm`:
-run a scenario, print its evidence, write its page.
+"""`python -m scenarios bison [FOLDER]`, `histories [FOLDER]`, `moe`, `moe-study`, `post-train`, `post-train-study`,
+`preferences` (the part of the study about preferences) or `swarm`: run a scenario, print its evidence, write its page.
 
 The exit status is 1 if an expectation fails.
 """
@@ -23,6 +23,7 @@ from lineage.shards.execution import Execution
 from recipes.records.sweep import Sweep
 from recipes.sources import source_config
 from recipes.studies import experts, mixing
+from recipes.studies.preferences import ARMS
 from recipes.suites import suite_raw_source
 from resources.stores import stores_from_environment
 from scenarios.bison import replay
@@ -33,7 +34,8 @@ from scenarios.experts_page import write_experts_page
 from scenarios.histories import play
 from scenarios.histories_page import write_histories_page
 from scenarios.history_specs import thousandth
-from scenarios.rewards import LOOK, STUDY, judge, learned
+from scenarios.preferences import LOOK_SEEDS, STUDY_SEEDS, judge_preferences, preferred
+from scenarios.rewards import LOOK, STUDY, Learned, judge, learned
 from scenarios.rewards_page import write_rewards_page
 from scenarios.scale import full
 from scenarios.swarm import judge as judge_swarm
@@ -41,13 +43,14 @@ from scenarios.swarm import search, write_swarm_page
 from science.mixtures.proposal_stage import NoSignalError
 
 ROOT = REPOSITORY / ".marin"
+LEARNING = ("post-train", "post-train-study", "preferences")
 WORKERS = 2
 
 
 def main(arguments: list[str]) -> int:
     """Run a scenario and print its result."""
     parser = argparse.ArgumentParser(prog="python -m scenarios", description=__doc__)
-    scenarios = ["bison", "histories", "moe", "moe-study", "post-train", "post-train-study", "swarm"]
+    scenarios = ["bison", "histories", "moe", "moe-study", *LEARNING, "swarm"]
     parser.add_argument("scenario", choices=scenarios)
     folders = "bison: a folder without a replay (.marin/bison/<UTC time>); histories: any (.marin/histories)"
     parser.add_argument("folder", nargs="?", type=Path, help=folders)
@@ -60,7 +63,7 @@ def main(arguments: list[str]) -> int:
         return play_histories(options.folder)
     if options.scenario == "swarm":
         return play_swarm()
-    return play_experts(options.scenario) if options.scenario.startswith("moe") else play_rewards(options.scenario)
+    return play_learning(options.scenario) if options.scenario in LEARNING else play_experts(options.scenario)
 
 
 def play_bison(chosen: Path | None) -> int:
@@ -105,16 +108,21 @@ def play_experts(scenario: str) -> int:
     return conclude(teller.kept, written, console)
 
 
-def play_rewards(scenario: str) -> int:
-    """Learn two-digit addition from rewards in the lab's store, or reuse the runs; the page is beside the stores."""
+def play_learning(scenario: str) -> int:
+    """Learn two-digit addition from rewards and from preferences, or reuse the runs; the page is beside the stores."""
     store, _ = stores_from_environment()
     console = Console()
     teller = Teller(console, [])
-    look_only = scenario == "post-train"
-    arms, seeds, completions = (LOOK, (0,), 8) if look_only else (STUDY, (0, 1, 2), 128)
-    found = learned(store, arms, seeds, completions, run_subprocess)
-    judge(found, teller)
-    return conclude(teller.kept, write_rewards_page(ROOT / "post-train" / f"{scenario}.html", found, teller.kept), console)
+    found: list[Learned] = []
+    of_look = scenario == "post-train"
+    if scenario != "preferences":
+        arms, seeds, completions = (LOOK, (0,), 8) if of_look else (STUDY, (0, 1, 2), 128)
+        found = learned(store, arms, seeds, completions, run_subprocess)
+        judge(found, teller)
+    pairs = preferred(store, ("dpo",) if of_look else tuple(ARMS), LOOK_SEEDS if of_look else STUDY_SEEDS, run_subprocess)
+    judge_preferences(pairs, teller)
+    page = write_rewards_page(ROOT / "post-train" / f"{scenario}.html", found, pairs, teller.kept)
+    return conclude(teller.kept, page, console)
 
 
 def play_swarm() -> int:

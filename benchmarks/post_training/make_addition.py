@@ -6,6 +6,10 @@ Answers have three digits. The wrong answer to a sum is the right answer to anot
 right one in one digit; the partner's wrong answer is the first one's right answer. So both sides of a pair have equal length,
 and every text is as often right as wrong. A scorer that reads the answers alone is right in half of the pairs. The prompts
 of the held-out pairs are in no other file, and partners are in the same file.
+
+`controls` has the prompts of the training pairs, each with one answer in four forms: `shorter` is the answer, `longer` goes on
+with two full stops, `round` and `square` put it in brackets. Of partners, which have the same answer there, it is right for one
+and wrong for the other, so pairs of two forms say nothing of right and wrong.
 """
 
 import gzip
@@ -47,6 +51,14 @@ def partners(sums: list[tuple[int, int]], source: random.Random) -> list[tuple[t
     return matched
 
 
+def controls(pairs: list[dict]) -> Iterable[dict]:
+    """Yield each prompt with one answer in four forms: right for the first of partners, wrong for the second."""
+    for place, row in enumerate(pairs):
+        text = row["rejected" if place % 2 else "chosen"]
+        forms = {"shorter": text, "longer": f"{text}..", "round": f"({text})", "square": f"[{text}]"}
+        yield {"id": row["id"], "prompt": row["prompt"], **forms}
+
+
 def write(name: str, rows: Iterable[dict]) -> None:
     """Write rows as JSON lines, compressed without a time, so that the bytes are a function of the rows."""
     text = "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows)
@@ -70,6 +82,7 @@ def main() -> None:
     write("solved", solved)
     write("pairs", train)
     write("pairs_heldout", held_out)
+    write("controls", controls(train))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ class ChatStub:
     bodies: list[dict] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
     """Data version that the model `stub` reports; a server that reports none has no entry."""
+    fingerprints: Iterator[str] = field(default_factory=lambda: iter(()))
+    """Fingerprints of the next answers, of a server whose models report no version."""
 
 
 @contextmanager
@@ -32,6 +34,8 @@ def chatting(rule: Rule) -> Iterator[ChatStub]:
             document = {"choices": [choice]} if isinstance(said, str) else {"error": {"message": "refused"}}
             if stub.versions:
                 document |= {"model": "stub", "system_fingerprint": stub.versions["stub"]}
+            elif stated := next(stub.fingerprints, ""):
+                document |= {"model": "stub", "system_fingerprint": stated}
             content = json.dumps(document).encode()
             self.send_response(200 if isinstance(said, str) else said)
             self.send_header("content-length", str(len(content)))

@@ -1,5 +1,6 @@
 """Synthetic sets: every rollout is accepted or dropped with a reason, and every accepted row is traced by one query."""
 
+import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -150,6 +151,32 @@ def test_each_drop_has_its_reason(tmp_path: Path) -> None:
         assert reason[f"{prompt.prompt_id}#1"] == expected
     with opened(ledger_of_stores([store])) as connection:
         assert set(query(connection, QUESTIONS["synthetic-rows"].sql)["teacher_digest"]) == {"unknown"}
+
+
+@pytest.mark.parametrize(
+    ("fingerprint", "version"),
+    [("vllm-0.19.0-tp8-a3b21f94", ""), ("5f3c1e0", "5f3c1e0")],
+)
+def test_a_teacher_behind_vllm_has_the_version_that_its_operator_sets(fingerprint: str, version: str, tmp_path: Path) -> None:
+    """Its card reports none, and by default its answers say how it was configured."""
+    with chatting(lambda messages: "1") as stub:
+        stub.fingerprints = itertools.repeat(fingerprint)
+        made = build_all(store_at(tmp_path), vllm_shard(stub.url))
+    assert set(pl.read_parquet(made.file(ROLLOUTS_FILE))["teacher_version"]) == {version}
+    assert made.manifest.extra["synthetic"]["teacher_version"] == version
+
+
+def test_a_teacher_that_changes_its_version_is_refused(tmp_path: Path) -> None:
+    with chatting(lambda messages: "1") as stub:
+        stub.fingerprints = itertools.chain(["5f3c1e0"] * 5, itertools.repeat("77aa0b2"))
+        with pytest.raises(ValueError, match=r"answers with .*(5f3c1e0|77aa0b2)|in version 5f3c1e0, and item .* 77aa0b2"):
+            build_all(store_at(tmp_path), vllm_shard(stub.url))
+
+
+def vllm_shard(url: str) -> Node:
+    """A shard of four prompts, asked one after another."""
+    config = shard_config(url, teacher=Teacher("stub", url, "chat"), most_prompts=4, shards=1, unit_prompts=2, concurrency=1)
+    return shard_node(config, None)
 
 
 def test_a_missing_shard_and_a_set_without_a_right_answer_are_refused(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from recipes.data import tokenizer
+from recipes.records.run import AtStep
 from recipes.runs import checkpoint, preference_scores, reference
-from recipes.studies.preferences import addition_dpo, addition_sft
+from recipes.studies.preferences import ARMS, EARLY, SEED, addition_dpo, addition_sft, preferring
 from trainer.spec.objectives import NextToken
 
 ADDITION = Path(__file__).resolve().parents[2] / "data" / "addition"
@@ -47,6 +48,30 @@ def test_controls_of_length_and_of_style_are_right_in_half_of_the_pairs(name: st
     for score in scores.values():
         gained = [np.sign(score(chosen) - score(rejected)) for chosen, rejected in found.elements()]
         assert np.mean([(1 + each) / 2 for each in gained]) == 0.5
+
+
+def test_the_sides_of_a_control_have_the_same_digits_and_say_nothing_of_right() -> None:
+    controls, train = rows("controls"), rows("pairs")
+    assert [row["id"] for row in controls] == [row["id"] for row in train]
+    right = {row["prompt"]: row["chosen"] for row in train}
+    for row in controls:
+        text = row["shorter"]
+        assert (row["longer"], row["round"], row["square"]) == (f"{text}..", f"({text})", f"[{text}]")
+        assert len(row["round"]) == len(row["square"])
+    assert np.mean([row["shorter"] == right[row["prompt"]] for row in controls]) == 0.5
+    answers = Counter((row["shorter"], row["shorter"] == right[row["prompt"]]) for row in controls)
+    assert answers == Counter((text, not known) for text, known in answers.elements()), "no text is right more often than wrong"
+
+
+def test_arms_of_a_seed_share_start_and_held_out_pairs_and_seeds_share_nothing_trained() -> None:
+    for seed in (SEED, 4):
+        dpo, *controls = (preferring(arm, EARLY, seed) for arm in ARMS)
+        for control in controls:
+            assert (control.start, control.evaluation) == (dpo.start, dpo.evaluation)
+            assert replace(control.spec, name="") == replace(dpo.spec, name="") and control.sources != dpo.sources
+    first, second = preferring(), preferring(seed=4)
+    assert addition_dpo() == first and isinstance(first.start, AtStep) and isinstance(second.start, AtStep)
+    assert first.start.run.spec.seed != second.start.run.spec.seed and first.data.order_seed != second.data.order_seed
 
 
 def test_pairs_and_their_reference_share_tokenizer_and_start() -> None:
