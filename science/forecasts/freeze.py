@@ -58,44 +58,21 @@ def make_forecast(
 
     Raises: RefusedForecastError, RefusedSweepError, RefusedScoreError.
     """
-    if bool(scores) != (config.score is not None):
-        raise RefusedForecastError(f"{out.spec.name}: it has {len(scores)} results of scores, and its step is {config.score}")
-    if fit.input("table").spec.address != table.spec.address:
-        raise RefusedForecastError(f"{out.spec.name}: {fit.name} was fitted to another table than {table.name}")
     method = from_jsonable(FitConfig, fit.spec.config)
-    if to_jsonable(method) != to_jsonable(config.method):
-        raise RefusedForecastError(f"{out.spec.name}: its method is not that of {fit.name}; give both one FitConfig")
-    known = sorted({artifact.name for artifact in results_of(out.store, config.target, mixture, fit, *scores)})
-    if known:
-        raise RefusedForecastError(
-            f"{out.spec.name}: the target's recipe was trained already ({', '.join(known)}); a forecast is made before that"
-        )
-    if others := _others(out, config, mixture):
-        raise RefusedForecastError(
-            f"{out.spec.name}: the store has another forecast of this run and metric, {', '.join(others)}, which `siblings` "
-            "does not name; a run that is forecast twice is judged by both"
-        )
+    _refuse_inputs(out, config, table, fit, mixture, scores)
     trials = read_table(table)
     if trials[0].policy != config.policy:
         raise RefusedForecastError(f"{out.spec.name}: policy is {config.policy}, the trials were scored by {trials[0].policy}")
     fitted, data = fit_sweep(trials, method), data_of(mixture)
-    size, largest = size_of(config.target), float(fitted.points.budgets.max())
     if data.vocabulary != trials[0].vocabulary:
         raise RefusedForecastError(
             f"{out.spec.name}: the target's tokenizer is {data.vocabulary}, the trials' is {trials[0].vocabulary}; a law holds "
             "for one"
         )
-    if size.flops > method.max_ratio * largest and not config.beyond:
-        raise RefusedForecastError(
-            f"{out.spec.name}: the target has {size.flops:.3g} FLOPs, {size.flops / largest:.3g} times the largest fitted "
-            f"budget; at most {method.max_ratio:g} times, or say in `beyond` why"
-        )
+    size, largest = size_of(config.target), float(fitted.points.budgets.max())
     epochs = {"trials": max(trial.epochs for trial in trials), "target": data.epochs(size.tokens)}
-    if epochs["target"] > 1 >= epochs["trials"] and not config.beyond:
-        raise RefusedForecastError(
-            f"{out.spec.name}: the target reads a source {epochs['target']:.2f} times, no trial repeats data; shorten it, or "
-            "say in `beyond` why"
-        )
+    if not config.beyond:
+        _refuse_beyond(out, method, size.flops, largest, epochs)
     predicted = forecast(fitted, size.parameters, size.tokens)
     frozen = {
         "format": FORMAT,
@@ -126,6 +103,42 @@ def make_forecast(
     (out.folder / FORECAST_FILE).write_text(json.dumps(frozen, indent=1, sort_keys=True) + "\n")
     out.extra["forecast"] = frozen
     out.record(rows_in=len(trials), rows_out=1)
+
+
+def _refuse_inputs(
+    out: Writer, config: ForecastConfig, table: Artifact, fit: Artifact, mixture: Artifact, scores: tuple[Artifact, ...]
+) -> None:
+    """Refuse inputs that do not belong together, and a target whose result could have been known."""
+    if bool(scores) != (config.score is not None):
+        raise RefusedForecastError(f"{out.spec.name}: it has {len(scores)} results of scores, and its step is {config.score}")
+    if fit.input("table").spec.address != table.spec.address:
+        raise RefusedForecastError(f"{out.spec.name}: {fit.name} was fitted to another table than {table.name}")
+    if to_jsonable(from_jsonable(FitConfig, fit.spec.config)) != to_jsonable(config.method):
+        raise RefusedForecastError(f"{out.spec.name}: its method is not that of {fit.name}; give both one FitConfig")
+    known = sorted({artifact.name for artifact in results_of(out.store, config.target, mixture, fit, *scores)})
+    if known:
+        raise RefusedForecastError(
+            f"{out.spec.name}: the target's recipe was trained already ({', '.join(known)}); a forecast is made before that"
+        )
+    if others := _others(out, config, mixture):
+        raise RefusedForecastError(
+            f"{out.spec.name}: the store has another forecast of this run and metric, {', '.join(others)}, which `siblings` "
+            "does not name; a run that is forecast twice is judged by both"
+        )
+
+
+def _refuse_beyond(out: Writer, method: FitConfig, flops: float, largest: float, epochs: Mapping[str, float]) -> None:
+    """Refuse a target far above the largest budget, and one that repeats data that no trial repeats."""
+    if flops > method.max_ratio * largest:
+        raise RefusedForecastError(
+            f"{out.spec.name}: the target has {flops:.3g} FLOPs, {flops / largest:.3g} times the largest fitted "
+            f"budget; at most {method.max_ratio:g} times, or say in `beyond` why"
+        )
+    if epochs["target"] > 1 >= epochs["trials"]:
+        raise RefusedForecastError(
+            f"{out.spec.name}: the target reads a source {epochs['target']:.2f} times, no trial repeats data; shorten it, or "
+            "say in `beyond` why"
+        )
 
 
 def _second_step(
