@@ -173,9 +173,8 @@ def _of_search(search: Search, sweeps: Collection[str]) -> tuple[Iterator[AssetT
 
 def _of_swarm(swarm: Swarm) -> tuple[Iterator[AssetTemplate], list]:
     """Return all assets of a swarm, and the nodes whose ancestors must be among them."""
-    parts = (swarm.trials, swarm.confirmation)
     made = tuple(swarm_templates(swarm))
-    every = chain(*(chain(sweep_data(part), sweep_templates(part)) for part in parts), made)
+    every = chain(*(chain(sweep_data(part), sweep_templates(part)) for part in swarm.parts), made)
     return every, [template.example for template in made]
 
 
@@ -219,7 +218,7 @@ def build_defs(lab: LabOrResource, *, ferry: Ferry | None, declared: Declaration
     made = [template for template in every if not template.is_external]
     sweeps = [
         *declared.sweeps,
-        *(part for swarm in declared.swarms for part in (swarm.trials, swarm.confirmation)),
+        *(part for swarm in declared.swarms for part in swarm.parts),
         *(annealing.trials for annealing in declared.annealings),
     ]
     of_sweeps = {template.example.key for sweep in sweeps for template in sweep_templates(sweep)}
@@ -260,7 +259,7 @@ def build_defs(lab: LabOrResource, *, ferry: Ferry | None, declared: Declaration
         sensors=[
             checkpoint_sensor(declared.runs),
             *([reward_sensor(declared.rewards)] if declared.rewards else []),
-            *([search_sensor(declared.searches)] if declared.searches else []),
+            *round_sensors(declared),
             *(canary_after_ferry(job) for job in canaries),
             committed_sensor(made),
             condition_sensor(),
@@ -270,6 +269,12 @@ def build_defs(lab: LabOrResource, *, ferry: Ferry | None, declared: Declaration
         executor=one_here_many_apart,
     )
     return definitions
+
+
+def round_sensors(declared: Declarations) -> list[dg.SensorDefinition]:
+    """Return the sensor that adds rounds, if a search or a swarm has any."""
+    swarms = [swarm for swarm in declared.swarms if swarm.second is not None]
+    return [search_sensor(declared.searches, swarms)] if declared.searches or swarms else []
 
 
 def broken_spec(broken: Broken) -> dg.AssetSpec:

@@ -233,6 +233,7 @@ _NEEDS: Mapping[str, frozenset[str]] = {
     "science.swarm_fit": frozenset({"fit"}),
     "science.swarm_proposal": frozenset({"weights", "proposal"}),
     "science.swarm_confirmation": frozenset({"confirmation"}),
+    "science.swarm_round": frozenset({"weights", "round"}),
     "science.round": frozenset({"round"}),
     "science.ladder_forecast": frozenset({"forecast"}),
     "science.annealing": frozenset({"annealing"}),
@@ -275,6 +276,7 @@ _RECORDED: Mapping[str, _Show] = {
     "science.swarm_fit": swarm_views.fit,
     "science.swarm_proposal": swarm_views.proposal,
     "science.swarm_confirmation": swarm_views.confirmation,
+    "science.swarm_round": swarm_views.second_round,
     "science.round": science_views.proposed_round,
     "science.ladder_forecast": science_views.forecast,
     "science.annealing": fit_views.annealing,
@@ -316,4 +318,5 @@ _DRAWN: Mapping[str, _Show] = {
     "science.swarm_fit": swarm_views.fit_picture,
     "science.swarm_proposal": swarm_views.proposal_page,
     "science.swarm_confirmation": swarm_views.confirmation_page,
+    "science.swarm_round": swarm_views.second_round_page,
 }

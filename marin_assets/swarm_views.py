@@ -65,6 +65,22 @@ def proposal_page(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     return {"page": page_link(artifact, "proposal.md")}
 
 
+def second_round(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """Return the mixtures of the second round with what the first says of them."""
+    facts, weights = artifact.manifest.extra["round"], artifact.manifest.extra[WEIGHTS]
+    rows = [{**each, **weights[each["name"]]} for each in facts["trials"]]
+    return {
+        "known_runs": dg.MetadataValue.int(facts["known"]),
+        "targets": dg.MetadataValue.text(", ".join(facts["targets"])),
+        "trials": records_table(rows, ("name", "predicted", "spread", *facts["optimum"])),
+    }
+
+
+def second_round_page(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """Return the page."""
+    return {"page": page_link(artifact, "round.md")}
+
+
 def confirmation(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     """Return the verdict on each contender, and whether the promise held."""
     facts = artifact.manifest.extra["confirmation"]

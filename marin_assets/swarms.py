@@ -8,13 +8,13 @@ import dagster as dg
 from marin_assets.data_stages import FILES
 from marin_assets.factory import AssetTemplate, single
 from marin_assets.laws import SWEEPS
-from recipes.swarms import Swarm, confirmation, fit, proposal, runs_table, snr
+from recipes.swarms import Swarm, confirmation, every_run, fit, proposal, runs_table, second_proposal, snr
 from recipes.sweeps import result
 
 
 def swarm_templates(swarm: Swarm) -> Iterator[AssetTemplate]:
     """Yield what is made of the trials and of the confirmation's runs; `marin_assets/sweeps.py` makes those."""
-    every = {result(part.trials[0]).key: dg.AllPartitionMapping() for part in (swarm.trials, swarm.confirmation)}
+    every = {result(part.trials[0]).key: dg.AllPartitionMapping() for part in swarm.parts}
     count, targets = len(swarm.trials.trials), ", ".join(swarm.targets)
     rows = (
         (runs_table(swarm), f"Shares of the sources, and losses on {targets}, of the {count} trials of `{swarm.name}`.",
@@ -26,6 +26,13 @@ def swarm_templates(swarm: Swarm) -> Iterator[AssetTemplate]:
         (confirmation(swarm), f"The proposal of `{swarm.name}` against its contenders, by fresh seeds: beats, ties or loses.",
          "json"),
     )  # fmt: skip
+    second = swarm.second
+    if second is not None:
+        rows += (
+            (second_proposal(swarm), f"The {second.count} mixtures of the second round of `{swarm.name}`.",
+             "json"),
+            (every_run(swarm), f"Shares and losses of the trials of both rounds of `{swarm.name}`.", "parquet"),
+        )  # fmt: skip
     for node, description, kind in rows:
         made = single(node, lambda lab, node=node: node, SWEEPS, description, kind)
         yield replace(made, mappings=every, invariants=(FILES,))

@@ -60,6 +60,7 @@ from science.forecasts.table import TABLE
 from science.forecasts.verdict import VERDICT
 from science.mixtures.confirmation_stage import SWARM_CONFIRMATION
 from science.mixtures.fit_stage import SWARM_FIT
+from science.mixtures.next_round_stage import SWARM_NEXT_ROUND
 from science.mixtures.proposal_stage import SWARM_PROPOSAL
 from science.mixtures.runs import SWARM_RUNS
 from science.mixtures.snr_stage import SWARM_SNR
@@ -121,6 +122,7 @@ def stages() -> Mapping[str, Stage]:
         FIT,
         SWARM_RUNS,
         SWARM_SNR,
+        SWARM_NEXT_ROUND,
         SWARM_FIT,
         SWARM_PROPOSAL,
         SWARM_CONFIRMATION,

@@ -1,4 +1,8 @@
-"""A swarm: runs over many mixtures, a frozen proposal, and its confirmation by fresh seeds; the record and its nodes."""
+"""A swarm: runs over many mixtures, a frozen proposal, and its confirmation by fresh seeds; the record and its nodes.
+
+A second round adds trials whose mixtures an artifact chooses from the table of the first. Their nodes are known before, because
+a mixture takes its weights from that artifact by the name of the trial.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -15,6 +19,8 @@ from recipes.sweeps import results
 from science.mixtures.confirmation_stage import SWARM_CONFIRMATION, ConfirmationConfig, Fresh
 from science.mixtures.evidence import LEAST_PAIRS
 from science.mixtures.fit_stage import SWARM_FIT, SwarmFitConfig
+from science.mixtures.next_round import NextMixtures
+from science.mixtures.next_round_stage import SWARM_NEXT_ROUND, NextRoundConfig, trial_names
 from science.mixtures.proposal_stage import HAND_PICKED, PROPORTIONAL, PROPOSAL, SWARM_PROPOSAL, UNIFORM, SwarmProposalConfig
 from science.mixtures.runs import SWARM_RUNS, Designed, SwarmRunsConfig
 from science.mixtures.snr_stage import SWARM_SNR, SnrConfig
@@ -33,6 +39,17 @@ class Chosen:
 
     def node(self) -> Node:
         return proposal(self.swarm)
+
+
+@dataclass(frozen=True)
+class ChosenNext:
+    """The weights of a trial of a swarm's second round."""
+
+    swarm: "Swarm"
+    name: str
+
+    def node(self) -> Node:
+        return second_proposal(self.swarm)
 
 
 @dataclass(frozen=True)
@@ -60,6 +77,8 @@ class Swarm:
 
     fit: SwarmFitConfig = field(default_factory=SwarmFitConfig)
     metric: str = "bits_per_byte"
+    second: NextMixtures | None = None
+    """A second round, which the runs of the first choose; None: the proposal is made from one round."""
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -76,7 +95,7 @@ class Swarm:
                 f"swarm {self.name}: {len(self.designs)} designs for {len(sources)} sources; give at least {len(sources) + 2}, "
                 "each with a weight for every source"
             )
-        used = {run.spec.seed for run in self.trials.trials}
+        used = {run.spec.seed for part in self.rounds for run in part.trials}
         if len(set(self.fresh_seeds)) < LEAST_PAIRS or set(self.fresh_seeds) & used:
             raise ValueError(
                 f"swarm {self.name}: fresh_seeds are {self.fresh_seeds}; give at least {LEAST_PAIRS} that no trial has"
@@ -102,6 +121,33 @@ class Swarm:
             runs += [self._run(f"{anchor}-s{first + n}", shares, first + n) for n in range(self.repeats)]
         return Sweep(self.name, tuple(runs), place=SwarmTrialOf(self.name))
 
+    @property
+    def next_mixtures(self) -> NextMixtures:
+        """What is asked of the second round. Raises: ValueError for a swarm of one round."""
+        if self.second is None:
+            raise ValueError(f"swarm {self.name} has one round; set `second` to NextMixtures(count) for another")
+        return self.second
+
+    @cached_property
+    def second_trials(self) -> Sweep:
+        """Trials of the second round; their mixtures take their weights from what the first round chose.
+
+        Raises: ValueError for a swarm of one round.
+        """
+        first = 1 + max(run.spec.seed for run in self.trials.trials)
+        runs = [self._chosen(ChosenNext(self, name), name, first + n) for n, name in enumerate(trial_names(self.next_mixtures))]
+        return Sweep(f"{self.name}-second", tuple(runs), place=SwarmTrialOf(self.name, ("second",)))
+
+    @property
+    def rounds(self) -> tuple[Sweep, ...]:
+        """The trials that the proposal is made from."""
+        return (self.trials,) if self.second is None else (self.trials, self.second_trials)
+
+    @property
+    def parts(self) -> tuple[Sweep, ...]:
+        """All that the swarm trains: the rounds, then the confirmation."""
+        return (*self.rounds, self.confirmation)
+
     @cached_property
     def confirmation(self) -> Sweep:
         """The proposal and its contenders with fresh seeds; their mixtures take their weights from the proposal."""
@@ -109,10 +155,7 @@ class Swarm:
         runs = []
         for choice in choices:
             for seed in self.fresh_seeds:
-                name = f"{choice}-s{seed}"
-                chosen, block = Chosen(self, choice), self.base.data.block_size
-                mix = Mix(name, self.base.tokens, block_size=block, chosen=chosen, order_seed=seed)
-                runs.append(self._named(name, mix, seed))
+                runs.append(self._chosen(Chosen(self, choice), f"{choice}-s{seed}", seed))
         return Sweep(f"{self.name}-confirmation", tuple(runs), place=SwarmTrialOf(self.name, ("fresh",)))
 
     def _run(self, name: str, weights: tuple[float, ...], seed: int) -> Run:
@@ -120,42 +163,64 @@ class Swarm:
         mix = Mix(name, self.base.tokens, (phase,), self.base.data.block_size, order_seed=seed)
         return self._named(name, mix, seed)
 
+    def _chosen(self, chosen: Chosen | ChosenNext, name: str, seed: int) -> Run:
+        mix = Mix(name, self.base.tokens, block_size=self.base.data.block_size, chosen=chosen, order_seed=seed)
+        return self._named(name, mix, seed)
+
     def _named(self, name: str, mix: Mix, seed: int) -> Run:
         return replace(self.base, spec=replace(self.base.spec, name=name, seed=seed), data=mix)
 
 
 def runs_table(swarm: Swarm) -> Node:
-    """Shares and losses of every trial."""
-    anchored = len(swarm.designs)
+    """Shares and losses of every trial of the first round."""
+    return _table(swarm, (swarm.trials,), "table")
+
+
+def every_run(swarm: Swarm) -> Node:
+    """Shares and losses of every trial of all rounds."""
+    return runs_table(swarm) if swarm.second is None else _table(swarm, swarm.rounds, "second", "table")
+
+
+def _table(swarm: Swarm, rounds: tuple[Sweep, ...], *name: str) -> Node:
+    trials = [run for part in rounds for run in part.trials]
+    repeated = {run.name for run in swarm.trials.trials[len(swarm.designs) :]}
     designed = tuple(
-        Designed(run.name, run.spec.seed, "" if number < anchored else run.name.rsplit("-s", 1)[0])
-        for number, run in enumerate(swarm.trials.trials)
+        Designed(run.name, run.spec.seed, run.name.rsplit("-s", 1)[0] if run.name in repeated else "") for run in trials
     )
     config = SwarmRunsConfig(designed, swarm.search.sources, swarm.tasks, swarm.metric)
-    return _node(swarm, "table", SWARM_RUNS, config, {"results": results(swarm.trials)})
+    every = tuple(result for part in rounds for result in results(part))
+    return _node(swarm, name, SWARM_RUNS, config, {"results": every})
 
 
 def snr(swarm: Swarm) -> Node:
-    """Signal to noise of every target."""
-    return _node(swarm, "snr", SWARM_SNR, SnrConfig(), {"table": runs_table(swarm)})
+    """Signal to noise of every target over the first round: mixtures of the second are chosen, so their spread says nothing."""
+    return _node(swarm, ("snr",), SWARM_SNR, SnrConfig(), {"table": runs_table(swarm)})
 
 
 def fit(swarm: Swarm) -> Node:
     """The error of every surrogate."""
-    return _node(swarm, "fit", SWARM_FIT, swarm.fit, {"table": runs_table(swarm)})
+    return _node(swarm, ("fit",), SWARM_FIT, swarm.fit, {"table": every_run(swarm)})
+
+
+def second_proposal(swarm: Swarm) -> Node:
+    """The mixtures of the second round. Raises: ValueError for a swarm of one round."""
+    config = NextRoundConfig(swarm.next_mixtures, swarm.search)
+    return _node(swarm, ("second", "proposal"), SWARM_NEXT_ROUND, config, {"table": runs_table(swarm), "snr": snr(swarm)})
 
 
 def proposal(swarm: Swarm) -> Node:
     """The weights that the swarm proposes, frozen."""
-    return _node(swarm, "proposal", SWARM_PROPOSAL, swarm.search, {"table": runs_table(swarm), "snr": snr(swarm)})
+    return _node(swarm, ("proposal",), SWARM_PROPOSAL, swarm.search, {"table": every_run(swarm), "snr": snr(swarm)})
 
 
 def confirmation(swarm: Swarm) -> Node:
     """The proposal against its contenders."""
     fresh = tuple(Fresh(run.name, run.name.rsplit("-s", 1)[0], run.spec.seed) for run in swarm.confirmation.trials)
     inputs = {"proposal": proposal(swarm), "results": results(swarm.confirmation)}
-    return _node(swarm, "confirmation", SWARM_CONFIRMATION, ConfirmationConfig(fresh, swarm.metric), inputs)
+    return _node(swarm, ("confirmation",), SWARM_CONFIRMATION, ConfirmationConfig(fresh, swarm.metric), inputs)
 
 
-def _node(swarm: Swarm, name: str, stage: Stage, config: object, inputs: Mapping[str, Node | tuple[Node, ...]]) -> Node:
-    return Node(("swarms", swarm.name, name), None, stage, config, inputs)
+def _node(
+    swarm: Swarm, name: tuple[str, ...], stage: Stage, config: object, inputs: Mapping[str, Node | tuple[Node, ...]]
+) -> Node:
+    return Node(("swarms", swarm.name, *name), None, stage, config, inputs)

@@ -10,7 +10,7 @@ from lineage.artifact.store import Artifact, Store
 from lineage.build.plan import Node, build, resolve
 from lineage.figures import new_figure
 from lineage.order.chosen import WEIGHTS
-from recipes.swarms import Swarm, confirmation, fit, proposal, runs_table, snr
+from recipes.swarms import Swarm, confirmation, every_run, fit, proposal, runs_table, second_proposal, snr
 from recipes.sweeps import results
 from scenarios.evidence import Evidence, Teller, failures
 from scenarios.in_workers import build_in_workers
@@ -37,7 +37,13 @@ def search(store: Store, swarm: Swarm, workers: int, teller: Teller) -> Searched
     """Build everything of a swarm, or reuse it. The proposal exists before a run of the confirmation starts."""
     teller.act(f"{len(swarm.trials.trials)} trials over {len(swarm.sources)} sources")
     _train(store, swarm, results(swarm.trials), workers, teller)
-    for node in (runs_table(swarm), snr(swarm), fit(swarm), proposal(swarm)):
+    for node in (runs_table(swarm), snr(swarm)):
+        build(store, node, run_id=RUN_ID)
+    if swarm.second is not None:
+        teller.act(f"{swarm.second.count} trials of a second round, which the first chooses")
+        build(store, second_proposal(swarm), run_id=RUN_ID)
+        _train(store, swarm, results(swarm.second_trials), workers, teller)
+    for node in (every_run(swarm), fit(swarm), proposal(swarm)):
         build(store, node, run_id=RUN_ID)
     promise = resolve(store, proposal(swarm)).manifest.extra["proposal"]
     teller.act("Confirmation by fresh seeds")

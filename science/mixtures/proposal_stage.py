@@ -70,6 +70,27 @@ def make_proposal(out: Writer, config: SwarmProposalConfig, table: Artifact, snr
 
     Raises: NoSignalError if no target has enough signal to noise; ValueError if the table has other sources than the config.
     """
+    runs, deciding, signal = deciding_runs(config, table, snr)
+    contenders = config.contenders()
+    found = propose(runs.weights, deciding, contenders[PROPORTIONAL], config.limits, config.search)
+    weights = {PROPOSAL: np.array(found.weights)} | contenders
+    named = {name: named_shares(config, shares) for name, shares in weights.items()}
+    out.facts[WEIGHTS] = named  # a fact is part of the artifact's digest: mixtures are made from it
+    out.facts["proposal"] = promise = _facts(config, runs, found, deciding, signal)
+    (out.folder / "proposal.json").write_text(
+        json.dumps({"proposal": promise, "weights": named}, indent=1, sort_keys=True) + "\n"
+    )
+    (out.folder / "proposal.md").write_text(page(out.spec.name, promise, named))
+    out.record(rows_in=len(runs.names), rows_out=len(weights))
+
+
+def deciding_runs(
+    config: SwarmProposalConfig, table: Artifact, snr: Artifact
+) -> tuple[SwarmRuns, dict[str, np.ndarray], dict[str, float]]:
+    """The runs of a table, the losses of the targets that may decide, and every target's signal to noise.
+
+    Raises: NoSignalError if no target has enough signal to noise; ValueError if the table has other sources than the config.
+    """
     runs, signal = read_runs(table), ratios(snr)
     if runs.sources != (names := tuple(name for name, _ in config.sources)):
         raise ValueError(f"{table.name} has the sources {', '.join(runs.sources)}; the proposal is over {', '.join(names)}")
@@ -80,20 +101,10 @@ def make_proposal(out: Writer, config: SwarmProposalConfig, table: Artifact, snr
             f"no target of {table.name} has a signal to noise of at least {config.search.min_snr}: {shown}. Train longer, "
             "add repeats, or choose targets that the mixture moves"
         )
-    contenders = config.contenders()
-    found = propose(runs.weights, deciding, contenders[PROPORTIONAL], config.limits, config.search)
-    weights = {PROPOSAL: np.array(found.weights)} | contenders
-    named = {name: _named(config, shares) for name, shares in weights.items()}
-    out.facts[WEIGHTS] = named  # a fact is part of the artifact's digest: mixtures are made from it
-    out.facts["proposal"] = promise = _facts(config, runs, found, deciding, signal)
-    (out.folder / "proposal.json").write_text(
-        json.dumps({"proposal": promise, "weights": named}, indent=1, sort_keys=True) + "\n"
-    )
-    (out.folder / "proposal.md").write_text(page(out.spec.name, promise, named))
-    out.record(rows_in=len(runs.names), rows_out=len(weights))
+    return runs, deciding, signal
 
 
-def _named(config: SwarmProposalConfig, shares: np.ndarray) -> dict[str, float]:
+def named_shares(config: SwarmProposalConfig, shares: np.ndarray) -> dict[str, float]:
     """Shares by source; they are rounded, and one that rounds to 0 leaves its source out."""
     return {name: round(float(share), DIGITS) for (name, _), share in zip(config.sources, shares, strict=True)}
 

@@ -48,6 +48,32 @@ class Proposal:
     """Metric -> cross-validated error of that surrogate."""
 
 
+@dataclass(frozen=True)
+class Fitted:
+    """The surrogate of every metric that predicts unseen runs best, fitted to all runs."""
+
+    chosen: dict[str, Checked]
+    predictors: dict[str, Predictor]
+
+    @property
+    def surface(self) -> Predictor:
+        """The mean of the metrics, which is minimized."""
+        return mean_of(list(self.predictors.values()))
+
+
+def fit_best(weights: np.ndarray, metrics: Mapping[str, np.ndarray], config: ProposalConfig) -> Fitted:
+    """Fit every metric. Raises: ValueError for runs of another number than designs, too few runs, or a source in none."""
+    _check(weights, metrics)
+    chosen = {
+        name: min(
+            (cross_validated(of, weights, losses, config.seed) for of in config.surrogates),
+            key=lambda surrogate: surrogate.error,
+        )
+        for name, losses in metrics.items()
+    }
+    return Fitted(chosen, {name: SURROGATES[chosen[name].name](weights, losses) for name, losses in metrics.items()})
+
+
 def propose(
     weights: np.ndarray, metrics: Mapping[str, np.ndarray], reference: np.ndarray, limits: np.ndarray, config: ProposalConfig
 ) -> Proposal:
@@ -57,16 +83,8 @@ def propose(
     plus noise, fitted and searched again; what those proposals promised beyond what the surface gives is taken off.
     Raises: ValueError for runs of another number than designs.
     """
-    _check(weights, metrics)
-    chosen = {
-        name: min(
-            (cross_validated(of, weights, losses, config.seed) for of in config.surrogates),
-            key=lambda surrogate: surrogate.error,
-        )
-        for name, losses in metrics.items()
-    }
-    fitted = {name: SURROGATES[chosen[name].name](weights, losses) for name, losses in metrics.items()}
-    surface = mean_of(list(fitted.values()))
+    of = fit_best(weights, metrics, config)
+    chosen, fitted, surface = of.chosen, of.predictors, of.surface
     random = np.random.default_rng(config.seed)
     best = lowest(surface, weights, reference, limits, random)
     gain = _gain(surface, reference, best)

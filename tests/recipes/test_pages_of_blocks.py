@@ -38,11 +38,12 @@ from recipes.records.run import AtStep, Evaluation, Run
 from recipes.records.sweep import Sweep
 from recipes.records.tokens import Mix, Tokens
 from recipes.sources import source_config
-from recipes.studies import annealing, midtraining, preferences, rates, small_models
+from recipes.studies import annealing, midtraining, mixing, preferences, rates, small_models
 from recipes.studies.critical_batch import critical_batch
 from recipes.studies.default import default_corpus, tiny
 from recipes.studies.isoflop import isoflop
 from recipes.studies.rates import at_rate
+from recipes.swarms import Swarm
 from recipes.sweeps import seed_variance
 from science.search.proposers import NextBudget
 from trainer.spec.config import WarmStart
@@ -77,6 +78,7 @@ HERE = {
     "fit_batches_and_repetition.md": 2,
     "forecast_midtraining.md": 1,
     "promote_a_variant.md": 1,
+    "search_a_mixture.md": 1,
     "search_for_settings.md": 2,
     "train_with_preferences.md": 2,
 }
@@ -315,6 +317,13 @@ def test_searches_declare_their_next_trials() -> None:
     next_budget = names["isoflop_next"]()
     run = next_budget.run_at("next", {"width": 48.0, "budget": 1.6e13, "seed": 0.0})
     assert run.spec.model.hidden_dim == 48 and size_of(run.spec).flops == pytest.approx(1.6e13, rel=0.05)
+
+
+def test_a_swarm_gets_a_second_round() -> None:
+    names: dict[str, Any] = {"my_swarm": mixing.prose_swarm, "replace": replace, "Swarm": Swarm}
+    exec(blocks("search_a_mixture.md")[0], names)
+    of = names["my_swarm_in_two_rounds"]()
+    assert len(of.second_trials.trials) == 16 and of.trials == mixing.prose_swarm().trials
 
 
 def test_the_pairs_and_the_run_of_the_page_are_preferences() -> None:

@@ -4,13 +4,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from test_identities import by_key
 
 from lineage.build.plan import ancestors_first
 from recipes.records.tokens import Mix
+from recipes.runs import mixture
 from recipes.studies.mixing import DESIGNS, MAX_EPOCHS, SOURCES, TARGET_TOKENS, prose_swarm
 from recipes.studies.small_models import small_mix
-from recipes.swarms import Chosen, confirmation, proposal
+from recipes.swarms import Chosen, confirmation, fit, proposal, second_proposal
 from science.mixtures.designs import caps, swarm
+from science.mixtures.next_round import NextMixtures
 
 
 def test_the_declared_designs_are_those_of_the_sampler_within_the_caps() -> None:
@@ -33,6 +36,21 @@ def test_a_swarm_has_a_few_keys_and_its_confirmation_stands_on_the_proposal() ->
     assert len(fresh) == len(of.confirmation.trials) == 24
     assert all(node.inputs["weights"] == proposal(of) for node in fresh)
     assert not {run.spec.seed for run in of.confirmation.trials} & {run.spec.seed for run in of.trials.trials}
+
+
+def test_a_second_round_leaves_the_first_as_it_is_and_all_after_it_stands_on_both() -> None:
+    one, two = prose_swarm(), replace(prose_swarm(), second=NextMixtures(10))
+    before, after = (by_key([fit(of), confirmation(of)]) for of in (one, two))
+    later = {"fit", "proposal", "confirmation", "fresh/mixture", "fresh/trial", "fresh/result"}
+    assert {key for key in before if before[key] != after[key]} == {f"swarms/prose/{name}" for name in later}
+    added = {"second/proposal", "second/mixture", "second/trial", "second/result", "second/table"}
+    assert after.keys() - before.keys() == {f"swarms/prose/{name}" for name in added}
+    runs = two.second_trials.trials
+    assert len(runs) == 10 and all(mixture(run).inputs["weights"] == second_proposal(two) for run in runs)
+    seeds = {run.spec.seed for part in two.rounds for run in part.trials}
+    assert len(seeds) == 38 + 10 and seeds.isdisjoint(two.fresh_seeds)
+    with pytest.raises(ValueError, match="swarm prose has one round; set `second`"):
+        second_proposal(one)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import pytest
 
 from science.mixtures.designs import caps, split, swarm, within
 from science.mixtures.evidence import confirm, signal_to_noise
+from science.mixtures.next_round import NextMixtures, next_round
 from science.mixtures.propose import ProposalConfig, propose, regmix_proposal
 from science.mixtures.surfaces import KnownSurface, known_surface
 from science.mixtures.surrogates import SURROGATES
@@ -57,6 +58,39 @@ def test_regret_is_below_a_tenth_of_the_gap_and_below_regmix(kind) -> None:
     assert ours < 0.15 and ours < peer
     assert sum(proposal.weights) == pytest.approx(1) and (np.array(proposal.weights) <= surface.limits + 1e-9).all()
     assert proposal.low < proposal.gain < proposal.high
+
+
+def test_a_second_round_lies_at_the_optimum_where_the_runs_determine_it_and_apart_where_they_do_not() -> None:
+    surface = known_surface("log_linear", 4, 1)
+    weights = swarm(surface.prior, surface.limits, 24, 1)
+    rounds = {}
+    for noise in (0.0, 0.1):
+        random = np.random.default_rng(2)
+        metrics = {name: metric(weights) + random.normal(0, noise, 24) for name, metric in surface.metrics.items()}
+        asked = NextMixtures(8, apart=(0.0, 0.5))
+        rounds[noise] = next_round(weights, metrics, surface.prior, surface.limits, asked, QUICK, 3)
+        again = next_round(weights, metrics, surface.prior, surface.limits, asked, QUICK, 3)
+        np.testing.assert_array_equal(rounds[noise].weights, again.weights)
+    for each in rounds.values():
+        np.testing.assert_allclose(each.weights.sum(axis=1), 1)
+        assert (each.weights <= surface.limits + 1e-9).all() and (each.weights >= 0).all()
+    sure, unsure = (np.abs(each.weights - each.optimum).sum(axis=1) for each in rounds.values())
+    assert sure[::2].max() < 0.05 < unsure[::2].mean(), "the first of a draw lies at its lowest point, the second on the way"
+    assert sure[1::2].min() > 0.05
+    assert surface.regret(rounds[0.0].optimum) < 0.02 and rounds[0.0].spread.mean() < rounds[0.1].spread.mean()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"count": 0}, "count is 0"),
+        ({"apart": ()}, r"apart is \(\)"),
+        ({"apart": (0.0, 1.5)}, r"apart is \(0.0, 1.5\)"),
+    ],
+)
+def test_a_second_round_that_cannot_be_is_refused(change: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        NextMixtures(**({"count": 4} | change))
 
 
 def test_splitting_a_source_maps_old_evidence_exactly() -> None:

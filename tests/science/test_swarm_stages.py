@@ -19,6 +19,8 @@ from lineage.writing.writer import Writer
 from science.mixtures.confirmation_stage import SWARM_CONFIRMATION, ConfirmationConfig, Fresh
 from science.mixtures.designs import swarm
 from science.mixtures.fit_stage import SWARM_FIT, SwarmFitConfig
+from science.mixtures.next_round import NextMixtures
+from science.mixtures.next_round_stage import SWARM_NEXT_ROUND, NextRoundConfig, trial_names
 from science.mixtures.proposal_stage import PROPORTIONAL, PROPOSAL, SWARM_PROPOSAL, UNIFORM, NoSignalError, SwarmProposalConfig
 from science.mixtures.propose import ProposalConfig
 from science.mixtures.runs import SWARM_RUNS, Designed, SwarmRunsConfig, read_runs
@@ -121,6 +123,28 @@ def fresh(choice: str, seed: int, of: Node | None = None) -> Node:
     return result_of(name, mixture, seed, room="fresh")
 
 
+NEXT = NextMixtures(6)
+
+
+def second(search: SwarmProposalConfig = SEARCH, name: str = "second") -> Node:
+    config = NextRoundConfig(NEXT, search)
+    return Node(("swarm", name), None, SWARM_NEXT_ROUND, config, {"table": table(), "snr": snr(table())})
+
+
+def both_rounds() -> Node:
+    """The table of both rounds: the mixtures of the second are chosen by the artifact of the first."""
+    rows, results = designed(), []
+    results += [declared(of.name, weights, of.seed) for of, weights in rows]
+    more = [Designed(name, 200 + number) for number, name in enumerate(trial_names(NEXT))]
+    for each in more:
+        chosen = ChosenMixtureConfig(each.name, each.name, each.seed)
+        inputs = {"caches": CACHES, "weights": second()}
+        mixture = Node(("swarm", "second-mixture"), each.name, CHOSEN_MIXTURE, chosen, inputs)
+        results.append(result_of(each.name, mixture, each.seed, room="second"))
+    config = SwarmRunsConfig((*(of for of, _ in rows), *more), SOURCES, TARGETS, METRIC)
+    return Node(("swarm", "both"), None, SWARM_RUNS, config, {"results": tuple(results)})
+
+
 def confirmation(results: dict[tuple[str, int], Node] | None = None) -> Node:
     every = {(choice, seed): fresh(choice, seed) for choice in (PROPOSAL, PROPORTIONAL, UNIFORM) for seed in FRESH}
     every |= results or {}
@@ -175,6 +199,34 @@ def test_the_proposal_takes_what_helps_and_is_confirmed_by_fresh_seeds(store: St
     assert facts["verdicts"][0]["gain"] == pytest.approx(truth, abs=0.005)
     page = resolve(store, confirmation()).file("confirmation.md").read_text()
     assert "The proposal **beats** the proportional mixture" in page
+
+
+def test_a_second_round_is_chosen_from_the_first_and_both_make_the_proposal(store: Store) -> None:
+    chosen = made(store, second())
+    facts, weights = chosen.manifest.extra["round"], chosen.manifest.extra[WEIGHTS]
+    assert list(weights) == [each["name"] for each in facts["trials"]] == list(trial_names(NEXT))
+    assert facts["targets"] == ["poems"] and facts["known"] == len(designed())
+    assert facts["table"] == resolve(store, table()).data_version
+    prose = [shares["prose"] for shares in weights.values()]
+    assert max(prose) > 0.8 and np.mean(prose) > 0.6 > np.mean([row[1] for _, row in designed()])
+    limits = dict(zip(dict(SOURCES), SEARCH.limits, strict=True))
+    assert all(share <= limits[name] + 1e-4 for shares in weights.values() for name, share in shares.items())
+    assert "| optimum of round one |" in chosen.file("round.md").read_text()
+
+    runs = read_runs(made(store, both_rounds()))
+    assert runs.names[-6:] == trial_names(NEXT) and set(runs.anchors[-6:]) == {""}
+    np.testing.assert_allclose(runs.weights[-6:], [list(shares.values()) for shares in weights.values()], atol=1e-3)
+    last = Node(("swarm", "after"), None, SWARM_PROPOSAL, SEARCH, {"table": both_rounds(), "snr": snr(table())})
+    promise = made(store, last).manifest.extra["proposal"]
+    assert promise["runs"] == len(designed()) + 6 and set(range(200, 206)) < set(promise["seeds"])
+    ancestors = {artifact.spec.address for artifact in store.walk_up(resolve(store, last))}
+    assert {resolve(store, node).spec.address for node in (table(), second())} <= ancestors
+
+
+def test_a_second_round_without_a_target_that_decides_is_refused(store: Store) -> None:
+    strict = second(replace(SEARCH, search=replace(SEARCH.search, min_snr=1e6)), "strict-second")
+    with pytest.raises(NoSignalError, match=r"no target of swarm/table has a signal to noise of at least 1000000.0: poems"):
+        made(store, strict)
 
 
 def test_the_mixture_of_a_fresh_run_has_the_proposal_in_its_lineage(store: Store) -> None:

@@ -1,0 +1,97 @@
+"""The mixtures of a swarm's second round: near the predicted optimum, as far from it as the surrogates are unsure.
+
+Bootstrapped Thompson sampling (Eckles and Kaptein 2014, arXiv 1410.4009): the runs are drawn again with replacement, the
+surrogates are fitted to them, and a few trials are placed by the lowest point of that surface. Where the runs determine the
+optimum, the draws agree; where they do not, the trials lie apart. The trials of a draw lie on the way from its lowest point to
+mixtures of round one, because runs at one point alone say nothing of the slope there.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from science.mixtures.designs import within
+from science.mixtures.propose import ProposalConfig, fit_best, lowest, mean_of
+from science.mixtures.surrogates import SURROGATES, Predictor
+
+MOST_DRAWS = 100
+"""Draws of runs until one has every source."""
+
+
+@dataclass(frozen=True)
+class NextMixtures:
+    """How many mixtures the second round has, and how far they lie from the lowest points."""
+
+    count: int
+    apart: tuple[float, ...] = (0.0, 0.3)
+    """Where the trials of a draw lie, as shares of the way from its lowest point to a mixture of round one."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise ValueError(f"second round: count is {self.count}; it has at least 1 trial")
+        if not self.apart or not all(0 <= share <= 1 for share in self.apart):
+            raise ValueError(f"second round: apart is {self.apart}; give at least one share of the way, each in 0..1")
+
+
+@dataclass(frozen=True)
+class NextRound:
+    """The mixtures of a round, and what round one says of each."""
+
+    weights: np.ndarray
+    """(trials, sources)."""
+    predicted: np.ndarray
+    """(trials,): mean metric by the surrogates that predict unseen runs best."""
+    spread: np.ndarray
+    """(trials,): standard deviation of the mean metric over the surfaces of drawn runs."""
+    optimum: np.ndarray
+    """(sources,): what round one alone would propose."""
+
+
+def next_round(
+    weights: np.ndarray,
+    metrics: Mapping[str, np.ndarray],
+    reference: np.ndarray,
+    limits: np.ndarray,
+    config: NextMixtures,
+    search: ProposalConfig,
+    seed: int,
+) -> NextRound:
+    """Choose the mixtures of the second round from the runs of the first, within caps.
+
+    `weights` is (runs, sources), `metrics` has (runs,) by name. Raises: ValueError as `fit_best` does.
+    """
+    surface = fit_best(weights, metrics, search).surface
+    draws, places = np.random.default_rng(seed).spawn(2)
+    each, turn = np.divmod(np.arange(config.count), len(config.apart))
+    drawn = [_drawn_surface(weights, metrics, search, draws) for _ in range(each[-1] + 1)]
+    lows = np.stack([lowest(of, weights, reference, limits, draws) for of in drawn])
+    share, others = np.array(config.apart)[turn][:, None], weights[places.integers(0, len(weights), config.count)]
+    chosen = within((1 - share) * lows[each] + share * others, limits)
+    spread = np.std([of(chosen) for of in drawn], axis=0)
+    return NextRound(chosen, surface(chosen), spread, lowest(surface, weights, reference, limits, draws))
+
+
+def _drawn_surface(
+    weights: np.ndarray, metrics: Mapping[str, np.ndarray], search: ProposalConfig, random: np.random.Generator
+) -> Predictor:
+    """The mean metric by surrogates that are fitted to drawn runs; each is the one that predicts the runs left out best."""
+    rows, left = _drawn_runs(weights, random)
+    fits = []
+    for losses in metrics.values():
+        fitted = [SURROGATES[name](weights[rows], losses[rows]) for name in search.surrogates]
+        errors = [float(np.mean((predict(weights[left]) - losses[left]) ** 2)) for predict in fitted]
+        fits.append(fitted[int(np.argmin(errors))])
+    return mean_of(fits)
+
+
+def _drawn_runs(weights: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Rows that are drawn with replacement and have every source, and the rows left out; all rows if no draw has that."""
+    every = np.arange(len(weights))
+    for _ in range(MOST_DRAWS):
+        rows = random.integers(0, len(weights), len(weights))
+        left = np.setdiff1d(every, rows)
+        if left.size and (weights[rows].max(axis=0) > 0).all():
+            return rows, left
+    return every, every
