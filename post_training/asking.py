@@ -44,7 +44,7 @@ class Words:
 
 
 @dataclass(frozen=True)
-class Asked:
+class EncodedPrompts:
     """The prompts of a split as tokens. Prompts that leave no room for a completion are dropped and counted."""
 
     prompts: tuple[Prompt, ...]
@@ -52,7 +52,7 @@ class Asked:
     too_long: int
 
     @staticmethod
-    def of(environment: Artifact, split: Split, words: Words, longest: int) -> "Asked":
+    def of(environment: Artifact, split: Split, words: Words, longest: int) -> "EncodedPrompts":
         """Read the prompts of a split. Raises: ValueError if every prompt is longer than `longest` tokens."""
         prompts = read_prompts(environment, split)
         encoded = [tuple(words.prompt(prompt.text)) for prompt in prompts]
@@ -64,7 +64,7 @@ class Asked:
                 "before a completion; raise run.seq_len or lower sampling.max_new_tokens"
             )
         kept = [place for place, fit in enumerate(fits) if fit]
-        return Asked(tuple(prompts[at] for at in kept), tuple(encoded[at] for at in kept), fits.count(False))
+        return EncodedPrompts(tuple(prompts[at] for at in kept), tuple(encoded[at] for at in kept), fits.count(False))
 
     def rows(self, places: Sequence[int], seq_len: int, stop: int) -> tuple[Int[np.ndarray, "R S"], Int[np.ndarray, " R"]]:
         """(prompts padded to the sequence, their lengths)."""

@@ -151,8 +151,8 @@ def second_verifier_agrees(checkpoint: Artifact) -> Outcome:
     sample = right.gather_every(max(1, len(right) // JUDGED_AGAIN)).head(JUDGED_AGAIN)
     if not len(sample):
         return "warn", "nothing was rewarded in the last iterations"
-    asked: Sequence[Prompt] = [prompts[name] for name in sample["prompt_id"]]
-    agreed = [verdict.outcome == "right" for verdict in verify(second, asked, sample["text"].to_list())]
+    of_sample: Sequence[Prompt] = [prompts[name] for name in sample["prompt_id"]]
+    agreed = [verdict.outcome == "right" for verdict in verify(second, of_sample, sample["text"].to_list())]
     why = f"the second verifier accepts {sum(agreed)} of {len(agreed)} rewarded completions"
     return ("passed" if sum(agreed) >= LEAST_AGREEMENT * len(agreed) else "error"), why
 

@@ -12,7 +12,7 @@ from lineage.artifact.store import Artifact
 from lineage.config import from_jsonable
 from lineage.jobs.job import Job
 from lineage.shards.measure import measuring
-from post_training.asking import Asked, Words
+from post_training.asking import EncodedPrompts, Words
 from post_training.environments.verify import verifier_of, verify
 from post_training.rows import rounded
 from post_training.sampler import compiled_sampler
@@ -41,22 +41,22 @@ def score_held_out(job: Job) -> Artifact:
     words, model_config = Words.of(tokenizer), read_model_config(checkpoint)
     model = read_model(checkpoint, model_shapes(model_config))
     seq_len = model_config.max_seq_len
-    asked = Asked.of(environment, "held_out", words, seq_len - config.sampling.max_new_tokens)
-    count, at_once = min(len(asked.prompts), config.most_prompts), config.sampling.prompts
+    encoded = EncodedPrompts.of(environment, "held_out", words, seq_len - config.sampling.max_new_tokens)
+    count, at_once = min(len(encoded.prompts), config.most_prompts), config.sampling.prompts
     sampler = compiled_sampler(config.sampling, seq_len, words.stop)
     judge = verifier_of(environment)
-    longest = rounded(max(map(len, asked.tokens)), seq_len)
+    longest = rounded(max(map(len, encoded.tokens)), seq_len)
     rows = []
     with measuring() as cost:
         for first in range(0, count, at_once):
             wanted = [min(place, count - 1) for place in range(first, first + at_once)]
             places = [place for place in wanted for _ in range(config.sampling.completions)]
-            tokens, lengths = asked.rows(wanted, longest, words.stop)
+            tokens, lengths = encoded.rows(wanted, longest, words.stop)
             key = jax.random.fold_in(jax.random.PRNGKey(config.seed), first)
             drawn = jax.tree.map(np.asarray, sampler(model, jnp.asarray(tokens), jnp.asarray(lengths), key))
             live = (min(first + at_once, count) - first) * config.sampling.completions
             texts = [words.text(drawn.tokens[row, : drawn.lengths[row]].tolist()) for row in range(live)]
-            prompts = [asked.prompts[place] for place in places[:live]]
+            prompts = [encoded.prompts[place] for place in places[:live]]
             ended = drawn.ended
             for row, verdict in enumerate(verify(judge, prompts, texts)):
                 sample = row % config.sampling.completions

@@ -51,8 +51,8 @@ class RemoteRoller:
     """Answers of this iteration that are not trained on, by reason."""
 
     @property
-    def asked(self):
-        return self.local.asked
+    def encoded(self):
+        return self.local.encoded
 
     @property
     def words(self):
@@ -83,8 +83,8 @@ class RemoteRoller:
         self._ask_up_to(iteration, iteration + spec.max_staleness)
         groups = self.local.groups(iteration)
         places = [place for place in groups for _ in range(spec.sampling.completions)]
-        samples = [sample for _, found in taken for sample in found]
-        origins = [origin for origin, found in taken for _ in found]
+        samples = [sample for _, of_group in taken for sample in of_group]
+        origins = [origin for origin, of_group in taken for _ in of_group]
         return self.local.judged(policy, step, iteration, places, self._drawn(places, samples), alive, origins)
 
     def close(self) -> None:
@@ -111,16 +111,16 @@ class RemoteRoller:
             answers = self.requests.answers(iteration, list(names.values()))
             known = {policy.weights: policy for policy in self.policies.known().values()}
             for group, name in names.items():
-                found = self._samples(iteration, group, answers[name])
-                seed, named = self._seed(iteration, group, tries[group]), found[0].weights
+                samples = self._samples(iteration, group, answers[name])
+                seed, named = self._seed(iteration, group, tries[group]), samples[0].weights
                 by = known.get(named or "")
                 if named is None:
                     self._check_unnamed(answers[name])
-                    taken[group] = Origin(UNKNOWN_POLICY, None, seed), found
+                    taken[group] = Origin(UNKNOWN_POLICY, None, seed), samples
                 elif by is not None and 0 <= iteration - by.version <= spec.max_staleness:
-                    taken[group] = Origin(by.digest, by.step, seed), found
+                    taken[group] = Origin(by.digest, by.step, seed), samples
                 else:
-                    self.drops["another policy" if by is None else "stale"] += len(found)
+                    self.drops["another policy" if by is None else "stale"] += len(samples)
                     tries[group] += 1
             late = [group for group in left if group not in taken]
             if late and time.monotonic() > end:
@@ -159,7 +159,7 @@ class RemoteRoller:
         return sample_request(
             self._name(iteration, group, attempt),
             self.local.spec.run.name,
-            self.asked.tokens[place],
+            self.encoded.tokens[place],
             Sampling(sampling.temperature, sampling.top_p),
             count=sampling.completions,
             max_tokens=sampling.max_new_tokens,
@@ -173,23 +173,23 @@ class RemoteRoller:
         spec = self.local.spec
         # Where nothing is left out and the temperature is 1, the model's own distribution is the one that is sampled.
         whole = (spec.sampling.temperature, spec.sampling.top_p) == (1.0, 1.0)
-        found = samples_of(recorded, "processed_logprobs" if whole else "raw_logprobs")
-        prompt = self.asked.tokens[self.local.groups(iteration)[group]]
-        complete = len(found) == spec.sampling.completions and all(sample.prompt == prompt for sample in found)
-        read = all(sample.sampling_log_probs is not None for sample in found)
-        kept = spec.sampling.top_p == 1 or all(sample.kept_tokens is not None for sample in found)
+        samples = samples_of(recorded, "processed_logprobs" if whole else "raw_logprobs")
+        prompt = self.encoded.tokens[self.local.groups(iteration)[group]]
+        complete = len(samples) == spec.sampling.completions and all(sample.prompt == prompt for sample in samples)
+        read = all(sample.sampling_log_probs is not None for sample in samples)
+        kept = spec.sampling.top_p == 1 or all(sample.kept_tokens is not None for sample in samples)
         if not (complete and read and kept):
             raise ValueError(
                 f"{spec.run.name}, iteration {iteration}, group {group}: an answer lacks samples, the prompt's tokens, "
                 "log-probabilities of the sampling distribution, or the kept set; the workers must be servers of this project, "
                 "or at temperature 1 and top_p 1 servers with vLLM's fields"
             )
-        return found
+        return samples
 
     def _drawn(self, places: Sequence[int], samples: Sequence[Sample]) -> Drawn:
         """Return the samples as arrays, in the order of the rows."""
         spec, stop = self.local.spec, self.words.stop
-        tokens, starts = self.asked.rows(places, spec.run.seq_len, stop)
+        tokens, starts = self.encoded.rows(places, spec.run.seq_len, stop)
         lengths = starts + np.array([len(sample.tokens) for sample in samples], np.int32)
         log_probs = np.zeros((len(tokens), spec.sampling.max_new_tokens), np.float32)
         size = spec.run.model.vocab_size

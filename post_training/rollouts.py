@@ -111,7 +111,7 @@ def rollout_table(
     spec: RewardRunSpec,
     iteration: int,
     policy: tuple[str, int],
-    asked: Sequence[Prompt],
+    prompts: Sequence[Prompt],
     drawn: Drawn,
     texts: Sequence[str],
     verdicts: Sequence[Verdict],
@@ -122,13 +122,13 @@ def rollout_table(
 
     Raises: ValueError if a prompt is held out, because a run must not learn from it, or a policy is older than the run allows.
     """
-    held = [prompt.prompt_id for prompt in asked if prompt.split != "train"]
+    held = [prompt.prompt_id for prompt in prompts if prompt.split != "train"]
     if held:
         raise ValueError(
             f"{spec.run.name}, iteration {iteration}: prompt {held[0]!r} is held out; only train prompts are rolled out"
         )
     own = Origin(*policy, spec.run.seed)
-    sampled_by = [own] * len(asked) if origins is None else origins
+    sampled_by = [own] * len(prompts) if origins is None else origins
     check_staleness(spec, iteration, policy[1], sampled_by)
     rewards = permuted(spec, iteration, np.array([np.nan if each.reward is None else each.reward for each in verdicts]))
     valid = ~np.isnan(rewards)
@@ -136,7 +136,7 @@ def rollout_table(
     shape = (spec.sampling.prompts, spec.sampling.completions)
     learned = rewards - _penalty(spec, drawn)
     advantage = advantages(spec.advantage, learned.reshape(shape), valid.reshape(shape)).reshape(-1)
-    count, sampling = len(asked), spec.sampling
+    count, sampling = len(prompts), spec.sampling
     starts, ends = drawn.prompt_lengths, drawn.lengths
     completion = drawn.mask.astype(bool)
     numbers = {"log_probs": drawn.log_probs, "before": drawn.before, "reference": drawn.reference, "entropy": drawn.entropy}
@@ -147,7 +147,7 @@ def rollout_table(
         "iteration": [iteration] * count,
         "row": range(count),
         "group": [row // sampling.completions for row in range(count)],
-        "prompt_id": [prompt.prompt_id for prompt in asked],
+        "prompt_id": [prompt.prompt_id for prompt in prompts],
         "tokens": lists(drawn.tokens, inside(0, ends, drawn.tokens.shape[1])),
         "prompt_length": starts,
         "text": texts,
@@ -276,7 +276,7 @@ def summary(spec: RewardRunSpec, table: pl.DataFrame, step: int) -> Mapping[str,
     sampler, before = (joined(fresh, name) for name in ("log_probs", "before"))
     entropy = joined(table, "entropy")
     known = rewards[~np.isnan(rewards)]
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "reward": float(known.mean()) if known.size else None,
         "right": float((table["verdict"] == "right").sum() / len(table)),
         "failed_verdicts": int((table["verdict"] == "failed").sum()),
@@ -289,14 +289,14 @@ def summary(spec: RewardRunSpec, table: pl.DataFrame, step: int) -> Mapping[str,
         "used": int(table["used"].sum()),
     }
     if spec.max_staleness:
-        found["unknown_policies"] = table["policy_step"].null_count()
+        facts["unknown_policies"] = table["policy_step"].null_count()
         # A mean over the rows with a known policy would hide the others: with one unknown row no bound is known.
-        late = None if found["unknown_policies"] else (step - table["policy_step"].to_numpy()) / spec.updates
+        late = None if facts["unknown_policies"] else (step - table["policy_step"].to_numpy()) / spec.updates
         ages = (None, None) if late is None else (float(late.mean()), float(late.max()))
-        found |= dict(zip(("staleness", "most_staleness"), ages, strict=True))
+        facts |= dict(zip(("staleness", "most_staleness"), ages, strict=True))
     if table["reference"].null_count() == 0:
-        found["kl"] = float((joined(table, "before") - joined(table, "reference")).sum() / len(table))
-    return found
+        facts["kl"] = float((joined(table, "before") - joined(table, "reference")).sum() / len(table))
+    return facts
 
 
 def joined(table: pl.DataFrame, name: str) -> Float[np.ndarray, " tokens"]:

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from jaxtyping import Array
 
-from post_training.asking import Asked, Words, chosen
+from post_training.asking import EncodedPrompts, Words, chosen
 from post_training.environments.prompt import graded
 from post_training.environments.verify import Verifier, verify
 from post_training.log_probs import token_log_probs
@@ -27,7 +27,7 @@ class Roller:
     """Makes the rollouts of any iteration of a run."""
 
     spec: RewardRunSpec
-    asked: Asked
+    encoded: EncodedPrompts
     words: Words
     judge: Verifier
     reference: LanguageModel | None
@@ -62,8 +62,8 @@ class Roller:
         return self.judged(policy, step, iteration, places, drawn, alive)
 
     def groups(self, iteration: int) -> list[int]:
-        """Return the prompts of an iteration, one for each group, by their place in `asked`."""
-        return chosen(len(self.asked.prompts), self.spec.sampling.prompts, iteration, self.spec.run.seed)
+        """Return the prompts of an iteration, one for each group, by their place in `encoded`."""
+        return chosen(len(self.encoded.prompts), self.spec.sampling.prompts, iteration, self.spec.run.seed)
 
     def close(self) -> None:
         """Nothing is left open."""
@@ -71,7 +71,7 @@ class Roller:
     @property
     def dropped(self) -> Mapping[str, int]:
         """What is in no table, by reason."""
-        return {"prompt too long": self.asked.too_long}
+        return {"prompt too long": self.encoded.too_long}
 
     def judged(
         self,
@@ -84,7 +84,7 @@ class Roller:
         origins: Sequence[Origin] | None = None,
     ) -> pl.DataFrame:
         """Compute log-probabilities of sampled rows, judge them, and return the table (`rollout_table`)."""
-        prompts = [self.asked.prompts[place] for place in places]
+        prompts = [self.encoded.prompts[place] for place in places]
         drawn = self._scored(policy, drawn.shortened(self.spec.run.seq_len))
         ends = zip(drawn.tokens, drawn.prompt_lengths, drawn.lengths, strict=True)
         texts = [self.words.text(row[start:end].tolist()) for row, start, end in ends]
@@ -98,7 +98,7 @@ class Roller:
 
     def _sampled(self, policy: LanguageModel, iteration: int) -> Drawn:
         seq_len, count = self.spec.run.seq_len, self.spec.sampling.completions
-        tokens, lengths = self.asked.rows(self.groups(iteration), seq_len, self.words.stop)
+        tokens, lengths = self.encoded.rows(self.groups(iteration), seq_len, self.words.stop)
         prompt_tokens = tokens[:, : rounded(int(lengths.max()), seq_len)]
         key = jax.random.fold_in(jax.random.PRNGKey(self.spec.run.seed), iteration)
         rows = jax.tree.map(np.asarray, self.sampler(policy, jnp.asarray(prompt_tokens), jnp.asarray(lengths), key))
@@ -109,10 +109,10 @@ class Roller:
 
     def _answers(self, places: list[int]) -> Drawn:
         """Return the environment's answers instead of samples. Raises: ValueError for a prompt without an answer."""
-        tokens, starts = self.asked.rows(places, self.spec.run.seq_len, self.words.stop)
+        tokens, starts = self.encoded.rows(places, self.spec.run.seq_len, self.words.stop)
         lengths = starts.copy()
         for row, place in enumerate(places):
-            prompt = self.asked.prompts[place]
+            prompt = self.encoded.prompts[place]
             answer = self.words.answer(prompt.answer)
             if not prompt.answer or len(answer) > self.spec.sampling.max_new_tokens:
                 raise ValueError(

@@ -16,7 +16,7 @@ from lineage.artifact.store import Artifact
 from lineage.config import from_jsonable, to_jsonable
 from lineage.jobs.job import Job
 from lineage.shards.measure import measuring
-from post_training.asking import Asked, Words
+from post_training.asking import EncodedPrompts, Words
 from post_training.environments.verify import verifier_of
 from post_training.remote_sampling import RemoteRoller, check_broker, remote_roller
 from post_training.rollouts import drawn_of, policy_digest, rollouts_config, write_rollouts
@@ -54,7 +54,7 @@ def train_on_rewards(
     start = start_input(job, config.run)
     check_vocabulary(config, words, start)
     check_broker(config, running.rollouts)
-    asked = Asked.of(environment, "train", words, config.longest_prompt)
+    encoded = EncodedPrompts.of(environment, "train", words, config.longest_prompt)
     layout = Layout.of(running.mesh)
     with measuring() as cost:
         state, tables = starting_state(job, CheckpointConfig(config.run, config.step), start, layout)
@@ -63,7 +63,7 @@ def train_on_rewards(
         saver = Saver(job, config.run, layout, running, start, cost, how)
         reference = reference_of(config.kl, start, job)
         report = alive or (lambda phase, iteration: None)
-        local = Roller(config, asked, words, verifier_of(environment), reference, compute)
+        local = Roller(config, encoded, words, verifier_of(environment), reference, compute)
         run = rollouts_spec(job, config, 0).version
         roller = remote_roller(job, run, local, running.rollouts) if config.max_staleness else local
         step_fn = compiled_step(config.run, state.model, layout, compute, objective(config, compute, reference))

@@ -113,15 +113,15 @@ def play_learning(scenario: str) -> int:
     store, _ = stores_from_environment()
     console = Console()
     teller = Teller(console, [])
-    found: list[Learned] = []
+    runs: list[Learned] = []
     of_look = scenario == "post-train"
     if scenario != "preferences":
         arms, seeds, completions = (LOOK, (0,), 8) if of_look else (STUDY, (0, 1, 2), 128)
-        found = learned(store, arms, seeds, completions, run_subprocess)
-        judge(found, teller)
+        runs = learned(store, arms, seeds, completions, run_subprocess)
+        judge(runs, teller)
     pairs = preferred(store, ("dpo",) if of_look else tuple(ARMS), LOOK_SEEDS if of_look else STUDY_SEEDS, run_subprocess)
     judge_preferences(pairs, teller)
-    page = write_rewards_page(ROOT / "post-train" / f"{scenario}.html", found, pairs, teller.kept)
+    page = write_rewards_page(ROOT / "post-train" / f"{scenario}.html", runs, pairs, teller.kept)
     return conclude(teller.kept, page, console)
 
 

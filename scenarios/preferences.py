@@ -51,7 +51,7 @@ def preferred(
     store: Store, arms: Sequence[str], seeds: Sequence[int], launcher: Launcher, course: Course = WHOLE
 ) -> list[Preferred]:
     """Train the arms of every seed, or reuse them. Their corpora are cleaned of the extract in the repository: no download."""
-    found = []
+    runs = []
     for arm in arms:
         for seed in seeds:
             run = preferring(arm, course, seed, cleaned_of_vendored_items())
@@ -60,14 +60,14 @@ def preferred(
                 build(store, each, launcher=launcher, run_id="post-train")
             trained = resolve(store, checkpoint(run, run.spec.num_steps))
             scores = resolve(store, node).manifest.extra[FACTS]
-            found.append(Preferred(arm, seed, scores, pl.read_parquet(trained.file("metrics.parquet"))))
-    return found
+            runs.append(Preferred(arm, seed, scores, pl.read_parquet(trained.file("metrics.parquet"))))
+    return runs
 
 
-def judge_preferences(found: Sequence[Preferred], teller: Teller) -> None:
+def judge_preferences(runs: Sequence[Preferred], teller: Teller) -> None:
     """Compare every run with the limits."""
     teller.act("Implicit rewards on held-out pairs of right and wrong answers")
-    for each in sorted(found, key=lambda run: list(ARMS).index(run.arm)):
+    for each in sorted(runs, key=lambda run: list(ARMS).index(run.arm)):
         enough = each.scores["pairs"] >= LEAST_PAIRS
         if each.arm == "dpo":
             claim = f"DPO is right in at least {LEARNED:.0%} of at least {LEAST_PAIRS:,} pairs"

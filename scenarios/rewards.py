@@ -34,12 +34,12 @@ class Learned:
 
 def learned(store: Store, arms: Sequence[str], seeds: Sequence[int], completions: int, launcher: Launcher) -> list[Learned]:
     """Build the base and the arms of every seed, or reuse them."""
-    found = []
+    runs = []
     for seed in seeds:
         for arm in ("base", *arms):
             run = rewards.base(seed) if arm == "base" else rewards.learner(arm, seed)
-            found.append(one(store, arm, seed, run, completions, launcher))
-    return found
+            runs.append(one(store, arm, seed, run, completions, launcher))
+    return runs
 
 
 def one(store: Store, arm: str, seed: int, run: RewardRun, completions: int, launcher: Launcher) -> Learned:
@@ -52,11 +52,11 @@ def one(store: Store, arm: str, seed: int, run: RewardRun, completions: int, lau
     return Learned(arm, seed, scored.manifest.extra["held_out"], shards)
 
 
-def judge(found: Sequence[Learned], teller: Teller) -> None:
+def judge(runs: Sequence[Learned], teller: Teller) -> None:
     """Compare every arm with the base of its seed."""
-    bases = {each.seed: each for each in found if each.arm == "base"}
+    bases = {each.seed: each for each in runs if each.arm == "base"}
     teller.act("Sampled accuracy on held-out prompts")
-    for each in found:
+    for each in runs:
         base = bases[each.seed].accuracy
         shown = f"seed {each.seed}: {100 * each.accuracy:.1f} %, base {100 * base:.1f} %"
         if each.arm in ("rloo", "grpo"):
@@ -68,6 +68,6 @@ def judge(found: Sequence[Learned], teller: Teller) -> None:
         elif each.arm == "own_right":
             teller.say("accuracy", "imitation of its own right samples, the same compute", shown)
     teller.act("pass@k on held-out prompts")
-    for each in found:
+    for each in runs:
         shown = ", ".join(f"{k}: {100 * value:.1f} %" for k, value in each.scores["pass_at_k"].items())
         teller.say("pass@k", f"{each.arm}, seed {each.seed}", shown)

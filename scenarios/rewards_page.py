@@ -28,18 +28,18 @@ OWN = {"accuracy": "own pairs: implicit rewards that are right", "chosen_log_pro
 
 
 def write_rewards_page(
-    path: Path, found: Sequence[Learned], preferred: Sequence[Preferred], evidence: Sequence[Evidence]
+    path: Path, learned: Sequence[Learned], preferred: Sequence[Preferred], evidence: Sequence[Evidence]
 ) -> Path:
     """Write the page; the file appears atomically. A kind of runs that were not made has no section."""
     expected = [each for each in evidence if each.holds is not None]
     holding = f"{len(expected) - len(failures(evidence))} of {len(expected)}"
-    facts = {"expectations that hold": holding, "runs": str(len(found) + len(preferred))}
+    facts = {"expectations that hold": holding, "runs": str(len(learned) + len(preferred))}
     sections = [("Verdict", verdict_section(evidence))]
-    if found:
+    if learned:
         sections += [
-            ("Rewards by iteration", drawn(lambda file: curves_png(found, file))),
-            ("pass@k on held-out prompts", drawn(lambda file: passes_png(found, file))),
-            ("Rollouts of the last iteration", _examples(found).html()),
+            ("Rewards by iteration", drawn(lambda file: curves_png(learned, file))),
+            ("pass@k on held-out prompts", drawn(lambda file: passes_png(learned, file))),
+            ("Rollouts of the last iteration", _examples(learned).html()),
         ]
     if preferred:
         sections += [
@@ -61,12 +61,12 @@ def drawn(draw: Callable[[Path], None]) -> str:
         return image(file)
 
 
-def curves_png(found: Sequence[Learned], path: Path) -> None:
+def curves_png(runs: Sequence[Learned], path: Path) -> None:
     """Six quantities by iteration, a line for each run."""
     figure = new_figure(10, 6)
     for place, (name, label) in enumerate(SHOWN.items()):
         axes = figure.add_subplot(2, 3, place + 1)
-        for each in found:
+        for each in runs:
             facts = [shard.manifest.extra["iteration"] for shard in sorted(each.rollouts, key=lambda s: str(s.spec.partition))]
             values = [one.get(name) for one in facts]
             if each.arm != "base" and values and values[0] is not None:
@@ -77,11 +77,11 @@ def curves_png(found: Sequence[Learned], path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-def passes_png(found: Sequence[Learned], path: Path) -> None:
+def passes_png(runs: Sequence[Learned], path: Path) -> None:
     """pass@k of every run."""
     figure = new_figure(7.5, 3.6)
     axes = figure.add_subplot(1, 1, 1)
-    for each in found:
+    for each in runs:
         ks = {int(k): value for k, value in each.scores["pass_at_k"].items()}
         axes.plot(list(ks), list(ks.values()), marker="o", markersize=3, **_line(each))
     axes.set_xscale("log", base=2)
@@ -91,22 +91,22 @@ def passes_png(found: Sequence[Learned], path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-def preferences_png(found: Sequence[Preferred], path: Path) -> None:
+def preferences_png(runs: Sequence[Preferred], path: Path) -> None:
     """Accuracy on a run's own batches and log-probability of the chosen side by step; accuracy on held-out pairs by run."""
     figure = new_figure(10, 3.4)
     for place, (name, label) in enumerate(OWN.items()):
         axes = figure.add_subplot(1, 3, place + 1)
-        for each in found:
+        for each in runs:
             axes.plot(each.metrics["step"].to_numpy(), smooth(each.metrics[name].to_numpy()), linewidth=1, **_line(each))
         axes.set_title(label, fontsize=9)
         axes.set_xlabel("step", fontsize=8)
     axes = figure.add_subplot(1, 3, 3)
-    for place, each in enumerate(found):
+    for place, each in enumerate(runs):
         axes.bar(place, each.accuracy, color=LINES[each.arm])
         axes.plot(place, each.scores["reference_log_prob_accuracy"], marker="_", color="black")
     for limit in (LEARNED, CONTROL):
         axes.axhline(limit, color="#8d99ae", linewidth=0.8, linestyle=":")
-    axes.set_xticks(range(len(found)), [f"{each.arm} {each.seed}" for each in found], rotation=90, fontsize=7)
+    axes.set_xticks(range(len(runs)), [f"{each.arm} {each.seed}" for each in runs], rotation=90, fontsize=7)
     axes.set_ylim(0, 1.02)
     axes.set_title("held-out pairs: rewards; line: the base's log-probabilities", fontsize=9)
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=8)
@@ -121,11 +121,11 @@ def smooth(values: np.ndarray, width: int = 20) -> np.ndarray:
     return (sums[ends] - sums[begins]) / (ends - begins)
 
 
-def preferences_table(found: Sequence[Preferred]) -> Table:
+def preferences_table(runs: Sequence[Preferred]) -> Table:
     """A row for each run."""
     numbers = ("held-out pairs", "rewards", "log-probabilities", "base", "own pairs", "chosen, nats", "rejected, nats")
     rows = []
-    for each in found:
+    for each in runs:
         scores = each.scores
         shares = [scores[name] for name in ("reward_accuracy", "log_prob_accuracy", "reference_log_prob_accuracy")]
         nats = [f"{scores[f'{side}_log_prob']:.2f}" for side in ("chosen", "rejected")]
@@ -149,10 +149,10 @@ def verdict_section(evidence: Sequence[Evidence]) -> str:
     return "".join(parts)
 
 
-def _examples(found: Sequence[Learned]) -> Table:
+def _examples(runs: Sequence[Learned]) -> Table:
     """Eight rollouts of every run with their verdicts."""
     rows = []
-    for each in found:
+    for each in runs:
         if each.arm != "base":
             last = max(each.rollouts, key=lambda shard: str(shard.spec.partition))
             table = pl.read_parquet(last.file(ROLLOUTS_FILE)).gather_every(

@@ -98,12 +98,12 @@ def _overlap(first: tuple[float | None, float | None], second: tuple[float | Non
     return bool(low <= other_high and other_low <= high)
 
 
-def record(found: Witness | None) -> dict[str, Any] | None:
+def record(witness: Witness | None) -> dict[str, Any] | None:
     """As JSON."""
-    if found is None:
+    if witness is None:
         return None
-    rows = [{"batch": row.batch, "trial": row.trial, **asdict(row.scale)} for row in found.rows]
-    return {"rows": rows, "at": rows[found.rows.index(found.at)], "overlap": found.overlap}
+    rows = [{"batch": row.batch, "trial": row.trial, **asdict(row.scale)} for row in witness.rows]
+    return {"rows": rows, "at": rows[witness.rows.index(witness.at)], "overlap": witness.overlap}
 
 
 def noise_page(facts: Mapping[str, Any]) -> Iterator[str]:
@@ -117,9 +117,9 @@ def noise_page(facts: Mapping[str, Any]) -> Iterator[str]:
     yield "|---" * 7 + "|"
     for row in rows:
         noise = row["noise"]
-        said = {True: "yes", False: "**no**", None: "the scale has no interval"}[noise["overlap"]]
+        overlap = {True: "yes", False: "**no**", None: "the scale has no interval"}[noise["overlap"]]
         both = " | ".join(f"{_number(each)} | {_interval(each)}" for each in (row | {"tokens": row["batch"]}, noise["at"]))
-        yield f"| {row['tokens']:.3g} | {both} | {noise['at']['batch']:,} | {said} |"
+        yield f"| {row['tokens']:.3g} | {both} | {noise['at']['batch']:,} | {overlap} |"
     if apart := [f"{row['tokens']:.3g}" for row in rows if row["noise"]["overlap"] is False]:
         yield from ("", f"**The two witnesses disagree** at {', '.join(apart)} tokens: their intervals share no batch.")
     yield from (

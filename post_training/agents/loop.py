@@ -98,23 +98,23 @@ def run_agent(
     versions: set[str] = set()
     left = config.max_tokens
     for turn in range(config.max_turns):
-        said = ask(messages, config.seed + turn, min(config.turn_tokens, left))
-        if said.refused:
-            return _ended(task, messages, steps, "refused", None, versions, said.refused)
-        versions.add(said.version)
+        reply = ask(messages, config.seed + turn, min(config.turn_tokens, left))
+        if reply.refused:
+            return _ended(task, messages, steps, "refused", None, versions, reply.refused)
+        versions.add(reply.version)
         if len(versions) > 1:
             raise ValueError(f"{task}: the model had the versions {sorted(versions)} in one trajectory; serve one")
-        left -= said.tokens
-        messages.append({"role": "assistant", "content": said.text})
-        parsed = parse_turn(said.text)
+        left -= reply.tokens
+        messages.append({"role": "assistant", "content": reply.text})
+        parsed = parse_turn(reply.text)
         if parsed.answer is not None:
-            steps.append(Step("", "", 0, said.tokens))
+            steps.append(Step("", "", 0, reply.tokens))
             return _ended(task, messages, steps, "submitted", parsed.answer, versions)
         if parsed.fault:
-            steps.append(Step("", parsed.fault, 2, said.tokens))
+            steps.append(Step("", parsed.fault, 2, reply.tokens))
         else:
             printed = run_line(parsed.command, folder, limits)
-            steps.append(Step(parsed.command, _shown(printed.text, config.shown_characters), printed.status, said.tokens))
+            steps.append(Step(parsed.command, _shown(printed.text, config.shown_characters), printed.status, reply.tokens))
         if left <= 0:
             return _ended(task, messages, steps, "tokens", None, versions)
         last = steps[-1]

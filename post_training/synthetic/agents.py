@@ -18,11 +18,11 @@ def agent_rows(config: SynthesisConfig, prompts: Sequence[Prompt], version: str,
 
     Raises: ValueError if an answer is of another version of the teacher; what `requests` raises if the server goes away.
     """
-    asked = [(prompt, sample) for prompt in prompts for sample in range(config.samples)]
+    samples = [(prompt, sample) for prompt in prompts for sample in range(config.samples)]
     with ThreadPoolExecutor(config.concurrency) as pool:
-        made = list(pool.map(lambda each: _trajectory(config, each[0], each[1], folder), asked))
-    one_version(config.name, version, (each.version for each in made if each.version or not each.detail))
-    rows = [_row(config, prompt, sample, each) for (prompt, sample), each in zip(asked, made, strict=True)]
+        trajectories = list(pool.map(lambda each: _trajectory(config, each[0], each[1], folder), samples))
+    one_version(config.name, version, (each.version for each in trajectories if each.version or not each.detail))
+    rows = [_row(config, prompt, sample, each) for (prompt, sample), each in zip(samples, trajectories, strict=True)]
     return pl.DataFrame(rows, schema=SCHEMA)
 
 
@@ -38,17 +38,17 @@ def _trajectory(config: SynthesisConfig, prompt: Prompt, sample: int, folder: Pa
     return run_agent(ask, rollout_id(prompt, sample), prompt.text, folder, caps)
 
 
-def _row(config: SynthesisConfig, prompt: Prompt, sample: int, made: Trajectory) -> dict:
+def _row(config: SynthesisConfig, prompt: Prompt, sample: int, trajectory: Trajectory) -> dict:
     return {
-        "rollout": made.task,
+        "rollout": trajectory.task,
         "prompt_id": prompt.prompt_id,
         "sample": sample,
         "seed": seed_of(config, prompt, sample),
-        "text": made.answer or "",
-        "finish_reason": "stop" if made.end == "submitted" else "length" if made.end in ("turns", "tokens") else "",
-        "tokens": made.tokens,
+        "text": trajectory.answer or "",
+        "finish_reason": "stop" if trajectory.end == "submitted" else "length" if trajectory.end in ("turns", "tokens") else "",
+        "tokens": trajectory.tokens,
         "teacher_model": config.teacher.model,
-        "teacher_version": made.version,
-        "fault": made.detail if made.end == "refused" else "",
-        "messages": json.dumps(made.messages, ensure_ascii=False),
+        "teacher_version": trajectory.version,
+        "fault": trajectory.detail if trajectory.end == "refused" else "",
+        "messages": json.dumps(trajectory.messages, ensure_ascii=False),
     }

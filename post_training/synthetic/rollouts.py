@@ -44,10 +44,10 @@ def synthesize(out: Writer, config: ShardConfig, environment: Artifact, teacher:
     }
     who = f"{socket.gethostname()} {os.getpid()} {uuid.uuid4().hex[:6]}"
 
-    def answered(asked: Sequence[Prompt]) -> pl.DataFrame:
+    def answered(prompts: Sequence[Prompt]) -> pl.DataFrame:
         if config.teacher.form == "agent":
-            return agent_rows(config, asked, version, repository.folder_of(environment.input("raw")))
-        return rows_of(config, asked, version)
+            return agent_rows(config, prompts, version, repository.folder_of(environment.input("raw")))
+        return rows_of(config, prompts, version)
 
     claims = Claims(out.store.storage, out.spec.version, who, config.claim_seconds)
     names = list(units)

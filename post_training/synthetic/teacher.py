@@ -55,12 +55,12 @@ def rows_of(config: SynthesisConfig, prompts: Sequence[Prompt], version: str) ->
 
     If the server reported no version, the answers may name one, the same in all.
     """
-    asked = [(prompt, sample) for prompt in prompts for sample in range(config.samples)]
-    requests = [ItemRequest(rollout_id(prompt, sample), *_request(config, prompt, sample)) for prompt, sample in asked]
+    samples = [(prompt, sample) for prompt in prompts for sample in range(config.samples)]
+    requests = [ItemRequest(rollout_id(prompt, sample), *_request(config, prompt, sample)) for prompt, sample in samples]
     how = {"concurrency": config.concurrency, "patience": config.patience_seconds}
     with TemporaryDirectory(prefix="synthetic-") as folder:
         answers = ask_all(config.teacher.url, requests, Record(Path(folder) / "answers.jsonl"), **how)
-    rows = [_row(config, prompt, sample, answers[rollout_id(prompt, sample)]) for prompt, sample in asked]
+    rows = [_row(config, prompt, sample, answers[rollout_id(prompt, sample)]) for prompt, sample in samples]
     one_version(config.name, version, (row["teacher_version"] for row in rows if not row["fault"]))
     return pl.DataFrame(rows, schema=SCHEMA)
 
@@ -70,14 +70,14 @@ def one_version(name: str, version: str, answered: Iterable[str]) -> str:
 
     Raises: ValueError if answers name another version, or several.
     """
-    found = sorted({version, *answered} if version else set(answered))
-    if len(found) > 1:
+    versions = sorted({version, *answered} if version else set(answered))
+    if len(versions) > 1:
         raise ValueError(
             f"{name}: the teacher had version {version or 'unknown'} at the start and answers with "
-            f"{', '.join(each or 'none' for each in found if each != version)}; a set has one teacher, so serve the first one "
-            "again"
+            f"{', '.join(each or 'none' for each in versions if each != version)}; a set has one teacher, so serve the first "
+            "one again"
         )
-    return found[0] if found else version
+    return versions[0] if versions else version
 
 
 def rollout_id(prompt: Prompt, sample: int) -> str:

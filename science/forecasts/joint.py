@@ -97,8 +97,8 @@ class JointForecast:
 
     def _p(self, rows: np.ndarray, losses: np.ndarray, drawn: np.ndarray, scale: np.ndarray) -> float:
         """Share of draws whose combinations `rows` of the runs are further off than those measured."""
-        found, others = (squares(rows, values - self.point, scale) for values in (losses, drawn))
-        return float((1 + (others >= found[0]).sum()) / (1 + len(others)))
+        own, others = (squares(rows, values - self.point, scale) for values in (losses, drawn))
+        return float((1 + (others >= own[0]).sum()) / (1 + len(others)))
 
 
 def joint_forecast(

@@ -10,7 +10,7 @@ from small_rewards import learner, store_at, tokenizer
 from lineage.artifact.store import Artifact
 from lineage.build.plan import Node, Stage, build
 from lineage.writing.writer import Writer
-from post_training.asking import Asked, Words
+from post_training.asking import EncodedPrompts, Words
 from post_training.environments.prompt import Prompt, graded
 from post_training.environments.table import write_prompts
 from post_training.rollouts import Drawn, rollout_table
@@ -43,7 +43,7 @@ def test_prompts_without_room_for_a_completion_are_dropped_and_counted(
 ) -> None:
     """A prompt of n letters has n + 1 tokens."""
     environment, words = opened(tmp_path)
-    asked = Asked.of(environment, "train", words, longest)
+    asked = EncodedPrompts.of(environment, "train", words, longest)
     assert (len(asked.prompts), asked.too_long) == (kept, too_long)
     assert all(len(tokens) <= longest for tokens in asked.tokens)
 
@@ -51,7 +51,7 @@ def test_prompts_without_room_for_a_completion_are_dropped_and_counted(
 def test_an_environment_whose_prompts_are_all_too_long_is_refused(tmp_path: Path) -> None:
     environment, words = opened(tmp_path)
     with pytest.raises(ValueError, match="the shortest has 3 tokens, 2 fit before a completion"):
-        Asked.of(environment, "train", words, 2)
+        EncodedPrompts.of(environment, "train", words, 2)
 
 
 def test_a_run_does_not_learn_from_a_held_out_prompt() -> None:
