@@ -76,6 +76,28 @@ def test_the_interval_holds_the_truth_in_nine_of_ten_pairs() -> None:
     assert 0.86 < inside / 400 < 0.94
 
 
+def test_intervals_hold_where_the_law_too_is_fitted_to_noisy_losses() -> None:
+    """Noise of constant size in nats, as runs have it, in the minima, in both runs of every pair, and in the seed noise."""
+    random, sigma, factor, count = np.random.default_rng(3), 0.004, 1.5, 400
+    inside = dict.fromkeys([*BUDGETS, *GATES.projected], 0)
+
+    def noisy(run: Measured) -> Measured:
+        return replace(run, loss=run.loss + random.normal(0, sigma))
+
+    for _ in range(count):
+        minima = np.array([LAW.at(budget) for budget in V16.budgets]) + random.normal(0, sigma, len(V16.budgets))
+        config = replace(CONFIG, seed_sigma=sigma * np.sqrt(random.chisquare(8) / 8))
+        measured = [Pair(pair.size, noisy(pair.baseline), noisy(pair.variant)) for pair in pairs(factor)]
+        verdict = judge(measured, fit_pinned(V16.budgets, minima, 1.6), config)
+        for each in verdict.speed_ups:
+            inside[each.size] += each.low <= factor <= each.high
+        for projection in verdict.projections:
+            truth = LAW.at(factor * projection.budget) - LAW.at(projection.budget)
+            inside[projection.budget] += projection.low <= truth <= projection.high
+    assert all(0.86 < inside[size] / count < 0.94 for size in BUDGETS), inside
+    assert all(0.94 < inside[budget] / count < 1 for budget in GATES.projected), "wider than they say: two laws of four points"
+
+
 def test_unequal_compute_and_another_asymptote_are_refused() -> None:
     with pytest.raises(ValueError, match=r"\+17.0 %"):
         Pair("d512", Measured(3.5, 1e18, 1.0), Measured(3.5, 1.17e18, 1.0))
