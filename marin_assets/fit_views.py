@@ -27,10 +27,10 @@ def critical_batch(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 
 def _noise(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the noise scale nearest to the critical batch of a count of tokens, and whether it agrees."""
-    at, said = row["noise"]["at"], {True: "yes", False: "no", None: "no interval"}
+    at, overlap_words = row["noise"]["at"], {True: "yes", False: "no", None: "no interval"}
     ends = {"low": _end(at["low"]), "high": _end(at["high"])}
     scale = {"tokens": row["tokens"], "noise_scale": _end(at["tokens"])}
-    return scale | ends | {"of_batch": at["batch"], "overlaps": said[row["noise"]["overlap"]]}
+    return scale | ends | {"of_batch": at["batch"], "overlaps": overlap_words[row["noise"]["overlap"]]}
 
 
 def critical_batch_page(artifact: Artifact) -> dict[str, dg.MetadataValue]:

@@ -4,7 +4,7 @@ import datetime
 
 from lineage.artifact.store import Store
 from lineage.build.plan import find_all
-from marin_assets.definitions import tabled
+from marin_assets.declared_table import tabled
 from recipes.lab import Declarations
 
 CANARY_DAYS = 30

@@ -34,5 +34,5 @@ def swarm_templates(swarm: Swarm) -> Iterator[AssetTemplate]:
             (every_run(swarm), f"Shares and losses of the trials of both rounds of `{swarm.name}`.", "parquet"),
         )  # fmt: skip
     for node, description, kind in rows:
-        made = single(node, lambda lab, node=node: node, SWEEPS, description, kind)
-        yield replace(made, mappings=every, invariants=(FILES,))
+        template = single(node, lambda lab, node=node: node, SWEEPS, description, kind)
+        yield replace(template, mappings=every, invariants=(FILES,))

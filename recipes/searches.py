@@ -111,8 +111,8 @@ class Search:
 
 def budget_of(run: Run) -> float:
     """Training FLOPs of a trial, as proposed or as counted from its spec."""
-    asked = run.proposed.budget if isinstance(run.proposed, ProposedBy) else None
-    return asked or size_of(run.spec).flops
+    requested = run.proposed.budget if isinstance(run.proposed, ProposedBy) else None
+    return requested or size_of(run.spec).flops
 
 
 class NotProposedError(MissingArtifactError):

@@ -131,12 +131,12 @@ def play_swarm() -> int:
     console = Console()
     teller = Teller(console, [])
     try:
-        found = search(store, mixing.prose_swarm(), WORKERS, teller)
+        searched = search(store, mixing.prose_swarm(), WORKERS, teller)
     except NoSignalError as error:
         teller.say("snr", "a target has enough signal to noise to choose between mixtures", str(error), False)
         return 1
-    judge_swarm(found, teller)
-    return conclude(teller.kept, write_swarm_page(ROOT / "swarm" / "swarm.html", found, teller.kept), console)
+    judge_swarm(searched, teller)
+    return conclude(teller.kept, write_swarm_page(ROOT / "swarm" / "swarm.html", searched, teller.kept), console)
 
 
 def conclude(evidence: Sequence[Evidence], page: Path, console: Console) -> int:

@@ -50,13 +50,13 @@ def search(store: Store, swarm: Swarm, workers: int, teller: Teller) -> Searched
     teller.console.print(f"promised: {promise['gain']:+.4f} ({promise['low']:+.4f} to {promise['high']:+.4f})", highlight=False)
     _train(store, swarm, results(swarm.confirmation), workers, teller)
     build(store, confirmation(swarm), run_id=RUN_ID)
-    made = (resolve(store, node(swarm)) for node in (snr, fit, proposal, confirmation))
-    return Searched(swarm, *made)
+    artifacts = (resolve(store, node(swarm)) for node in (snr, fit, proposal, confirmation))
+    return Searched(swarm, *artifacts)
 
 
 def _train(store: Store, swarm: Swarm, nodes: Sequence[Node], workers: int, teller: Teller) -> None:
-    for made in build_in_workers(store, nodes, workers, RUN_ID, lambda node: node.key[-1] not in RUNS):
-        teller.console.print(f"{made.node.partition}: {_losses(swarm, made.artifact)}", highlight=False)
+    for built in build_in_workers(store, nodes, workers, RUN_ID, lambda node: node.key[-1] not in RUNS):
+        teller.console.print(f"{built.node.partition}: {_losses(swarm, built.artifact)}", highlight=False)
 
 
 def _losses(swarm: Swarm, result: Artifact) -> str:
@@ -65,16 +65,16 @@ def _losses(swarm: Swarm, result: Artifact) -> str:
     return ", ".join(shown) or "diverged"
 
 
-def judge(found: Searched, teller: Teller) -> None:
+def judge(searched: Searched, teller: Teller) -> None:
     """Report signal to noise, surrogates, the promise and the verdicts. A mixture that beats proportional is the claim."""
-    for row in found.snr.manifest.extra["snr"]["targets"]:
+    for row in searched.snr.manifest.extra["snr"]["targets"]:
         noise = ", ".join(f"{anchor} {value:.4f}" for anchor, value in row["noise"].items())
         shown = f"{row['ratio']:.1f} (spread of the designs {row['signal']:.4f}; noise at {noise})"
         teller.say("snr", f"signal to noise of {row['target']}", shown)
-    for row in found.fit.manifest.extra["fit"]["targets"]:
+    for row in searched.fit.manifest.extra["fit"]["targets"]:
         errors = ", ".join(f"{name} {error:.4f}" for name, error in row["errors"].items())
         teller.say("fit", f"cross-validated error on {row['target']}", f"{errors}; the mean of all runs {row['spread']:.4f}")
-    facts = found.confirmation.manifest.extra["confirmation"]
+    facts = searched.confirmation.manifest.extra["confirmation"]
     for each in facts["verdicts"]:
         shown = f"{each['gain']:+.4f} (95 %: {each['low']:+.4f} to {each['high']:+.4f}), {each['pairs']} pairs of fresh seeds"
         claim = f"the proposal against {each['contender']}: {each['verdict']}"
@@ -84,26 +84,26 @@ def judge(found: Searched, teller: Teller) -> None:
     teller.say("promise", "the gain over proportional lies in the promised interval", shown, facts["promise_held"] == "hit")
 
 
-def write_swarm_page(path: Path, found: Searched, evidence: Sequence[Evidence]) -> Path:
+def write_swarm_page(path: Path, searched: Searched, evidence: Sequence[Evidence]) -> Path:
     """Write the page; the file appears atomically."""
     expected = [each for each in evidence if each.holds is not None]
-    weights = found.proposal.manifest.extra[WEIGHTS]
-    rows = [(source, *(f"{weights[choice][source]:.4f}" for choice in weights)) for source in found.swarm.sources]
+    weights = searched.proposal.manifest.extra[WEIGHTS]
+    rows = [(source, *(f"{weights[choice][source]:.4f}" for choice in weights)) for source in searched.swarm.sources]
     facts = {
         "expectations that hold": f"{len(expected) - len(failures(evidence))} of {len(expected)}",
-        "trials": str(len(found.swarm.trials.trials)),
-        "runs of the confirmation": str(len(found.swarm.confirmation.trials)),
+        "trials": str(len(searched.swarm.trials.trials)),
+        "runs of the confirmation": str(len(searched.swarm.confirmation.trials)),
     }
     with tempfile.TemporaryDirectory() as folder:
         picture = Path(folder) / "confirmation.png"
-        losses_png(found.confirmation.manifest.extra["confirmation"]["losses"], picture)
+        losses_png(searched.confirmation.manifest.extra["confirmation"]["losses"], picture)
         sections = [
             ("Verdict", verdict_section(evidence)),
             ("Fresh seeds, a line a seed", image(picture)),
             ("Weights", Table(("source", *weights), rows).html()),
-            ("Trials that the surrogate did not see", image(found.fit.file("fit.png"))),
+            ("Trials that the surrogate did not see", image(searched.fit.file("fit.png"))),
         ]
-        text = page(f"Swarm {found.swarm.name}: a mixture that is searched", facts, sections)
+        text = page(f"Swarm {searched.swarm.name}: a mixture that is searched", facts, sections)
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_suffix(".tmp")
     scratch.write_text(text, encoding="utf-8")

@@ -72,11 +72,11 @@ def make_proposal(out: Writer, config: SwarmProposalConfig, table: Artifact, snr
     """
     runs, deciding, signal = deciding_runs(config, table, snr)
     contenders = config.contenders()
-    found = propose(runs.weights, deciding, contenders[PROPORTIONAL], config.limits, config.search)
-    weights = {PROPOSAL: np.array(found.weights)} | contenders
+    proposal = propose(runs.weights, deciding, contenders[PROPORTIONAL], config.limits, config.search)
+    weights = {PROPOSAL: np.array(proposal.weights)} | contenders
     named = {name: named_shares(config, shares) for name, shares in weights.items()}
     out.facts[WEIGHTS] = named  # a fact is part of the artifact's digest: mixtures are made from it
-    out.facts["proposal"] = promise = _facts(config, runs, found, deciding, signal)
+    out.facts["proposal"] = promise = _facts(config, runs, proposal, deciding, signal)
     (out.folder / "proposal.json").write_text(
         json.dumps({"proposal": promise, "weights": named}, indent=1, sort_keys=True) + "\n"
     )
@@ -112,12 +112,12 @@ def named_shares(config: SwarmProposalConfig, shares: np.ndarray) -> dict[str, f
 def _facts(
     config: SwarmProposalConfig,
     runs: SwarmRuns,
-    found: Proposal,
+    proposal: Proposal,
     deciding: Mapping[str, np.ndarray],
     signal: Mapping[str, float],
 ) -> dict[str, Any]:
     limits = {name: round(float(limit), DIGITS) for (name, _), limit in zip(config.sources, config.limits, strict=True)}
-    facts: dict[str, Any] = {**asdict(found)}
+    facts: dict[str, Any] = {**asdict(proposal)}
     facts |= {
         "level": config.search.level, "runs": len(runs.names), "seeds": sorted(set(runs.seeds)), "limits": limits,
         "targets": sorted(deciding), "left_out": {name: ratio for name, ratio in signal.items() if name not in deciding},

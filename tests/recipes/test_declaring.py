@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from marin_assets.definitions import build_defs, tabled
+from marin_assets.declared_table import tabled
+from marin_assets.definitions import build_defs
 from recipes.lab import declarations, load
 from recipes.pipeline import pipeline
 from recipes.records.run import AtStep, Evaluation, Run

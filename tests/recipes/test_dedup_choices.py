@@ -7,7 +7,7 @@ import pytest
 from datakit.dedup.duplicates import DuplicatesConfig
 from datakit.dedup.minhash import preset
 from lineage.build.plan import ancestors_first
-from marin_assets.definitions import tabled
+from marin_assets.declared_table import tabled
 from recipes import data
 from recipes.canary import canary_tokens
 from recipes.lab import Declarations

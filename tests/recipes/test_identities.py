@@ -14,7 +14,7 @@ from datakit.sources.source import InstalledPython, Source
 from lineage.build.plan import Node, ancestors_first
 from lineage.config import to_jsonable
 from lineage.storage.digests import identity_digest
-from marin_assets.definitions import tabled
+from marin_assets.declared_table import tabled
 from recipes import ferry as recipe
 from recipes.canary import canary_run
 from recipes.lab import declarations

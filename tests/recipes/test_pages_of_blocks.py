@@ -31,7 +31,7 @@ from evals.items.tasks.lm_eval_yaml import lm_eval_task, parse_yaml
 from evals.tasks.policy import PolicyRule
 from lineage.artifact.store import Store
 from lineage.build.plan import ancestors_first, build
-from marin_assets.definitions import tabled
+from marin_assets.declared_table import tabled
 from recipes import data, lab, suites
 from recipes.forecasts import Forecast
 from recipes.records.run import AtStep, Evaluation, Run

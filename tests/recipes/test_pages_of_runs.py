@@ -9,7 +9,7 @@ import pytest
 
 from lineage.artifact.store import Store
 from lineage.build.plan import Node, build
-from marin_assets.definitions import tabled
+from marin_assets.declared_table import tabled
 from recipes import data, lab, sources
 from recipes.own_recipes import FOLDER_VARIABLE
 from recipes.studies.default import tiny

@@ -12,7 +12,8 @@ from lineage.artifact.store import Store
 from lineage.build.plan import Node, ancestors_first, build, exists, resolve, spec_of
 from lineage.jobs.job import Job
 from lineage.order.mixture import StepPhase
-from marin_assets.definitions import build_defs, tabled
+from marin_assets.declared_table import tabled
+from marin_assets.definitions import build_defs
 from recipes.annealings import Annealing, annealing_verdict
 from recipes.forecasts import LadderForecast, verdict
 from recipes.lab import Declarations

@@ -15,7 +15,8 @@ from evals.reports.report import write_report
 from jobs.automation import VARIABLE, is_on
 from lineage.build.plan import ancestors_first
 from marin_assets.areas import OWNER_OF_GROUP, owners
-from marin_assets.definitions import build_defs, tabled
+from marin_assets.declared_table import tabled
+from marin_assets.definitions import build_defs
 from marin_assets.factory import dependencies
 from marin_assets.ferry import working_ferry
 from marin_assets.runs import LaunchRefusedError

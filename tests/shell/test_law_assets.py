@@ -28,7 +28,8 @@ from lineage.artifact.store import Artifact
 from lineage.build.waiver_stage import waive
 from lineage.trust.verdicts import quarantine
 from lineage.trust.waivers import Waiver
-from marin_assets.definitions import build_defs, tabled
+from marin_assets.declared_table import tabled
+from marin_assets.definitions import build_defs
 from recipes.correlations import PoolCorrelation, correlation_node
 from recipes.forecasts import Forecast, forecast, outcome, verdict
 from recipes.lab import Declarations

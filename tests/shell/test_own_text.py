@@ -23,7 +23,7 @@ from datakit.sources.record import Record
 from datakit.sources.source import Records
 from datakit.survey import survey
 from lineage.config import to_jsonable
-from marin_assets.definitions import tabled
+from marin_assets.declared_table import tabled
 from marin_assets.runs import training_key
 from recipes import lab, sources
 from recipes.own_recipes import FOLDER_VARIABLE

@@ -18,7 +18,8 @@ from lineage.storage.digests import identity_digest
 from lineage.writing.write import writing
 from marin_assets.cli.materialize import materialize_with_ancestors, node_after_rounds
 from marin_assets.consistency import check_consistency
-from marin_assets.definitions import build_defs, tabled
+from marin_assets.declared_table import tabled
+from marin_assets.definitions import build_defs
 from recipes.lab import Declarations, declarations
 from recipes.own_recipes import FOLDER_VARIABLE
 from recipes.records.run import Run

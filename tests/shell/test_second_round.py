@@ -16,7 +16,7 @@ from lineage.config import to_jsonable
 from lineage.order.chosen import WEIGHTS
 from lineage.storage.digests import identity_digest
 from lineage.writing.write import writing
-from marin_assets.definitions import tabled
+from marin_assets.declared_table import tabled
 from recipes.data import token_cache
 from recipes.lab import Declarations
 from recipes.records.run import Run
