@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from benchmarks.science.second_round import regrets
 from science.mixtures.designs import caps, split, swarm, within
 from science.mixtures.evidence import confirm, signal_to_noise
 from science.mixtures.next_round import NextMixtures, next_round
@@ -78,6 +79,13 @@ def test_a_second_round_lies_at_the_optimum_where_the_runs_determine_it_and_apar
     assert sure[::2].max() < 0.05 < unsure[::2].mean(), "the first of a draw lies at its lowest point, the second on the way"
     assert sure[1::2].min() > 0.05
     assert surface.regret(rounds[0.0].optimum) < 0.02 and rounds[0.0].spread.mean() < rounds[0.1].spread.mean()
+
+
+@pytest.mark.slow
+def test_two_rounds_leave_less_regret_than_one_of_as_many_trials_where_sources_interact() -> None:
+    """Five surfaces; the mean over 50 is `python -m benchmarks.science.second_round`."""
+    once, twice = np.mean([regrets("interaction", 8, 50, seed) for seed in range(5)], axis=0)
+    assert twice < 0.6 * once
 
 
 @pytest.mark.parametrize(
