@@ -14,6 +14,7 @@ import polars as pl
 from lineage.artifact.store import Artifact
 from lineage.config import to_jsonable
 from lineage.order.history import REFERENCE
+from lineage.order.mixture import caches_of
 from lineage.order.order import DataOrder
 from lineage.order.token_cache import TokenCache
 from trainer.loader import Place, batch_of, whole
@@ -41,7 +42,7 @@ class Reference:
         facts = artifact.manifest.extra.get(FACTS)
         if not isinstance(facts, dict):
             raise ValueError(f"run {spec.name}: its reference {artifact.name} holds no log-probabilities of pairs")
-        caches = {name: cache.data_version for name, cache in zip(order.names, mixture.store.parents(mixture), strict=True)}
+        caches = {name: cache.data_version for name, cache in zip(order.names, caches_of(mixture), strict=True)}
         for what, there, here, remedy in (
             ("checkpoint", facts["checkpoint"], start.data_version, f"the run starts from {start.name}"),
             ("tokenizer", facts["tokenizer"], tokenizer_of(mixture), f"the pairs of {mixture.name} were made with that one"),

@@ -7,6 +7,7 @@ import logging
 
 from lineage.artifact.store import Artifact
 from lineage.order.history import MIXTURE, is_imported
+from lineage.order.mixture import caches_of
 from trainer.spec.config import TOKENIZER, RunSpec
 
 log = logging.getLogger("trainer")
@@ -34,7 +35,7 @@ def check_same_tokenizer(start: Artifact, mixture: Artifact, spec: RunSpec) -> N
 
 def _check_extends(start: Artifact, mixture: Artifact, spec: RunSpec) -> None:
     """Raises: ValueError unless the tokenizer of a run extends that of its start, so that every old id has its old row."""
-    here, cache = tokenizer_of(mixture), mixture.store.parents(mixture)[0]
+    here, cache = tokenizer_of(mixture), caches_of(mixture)[0]
     tokenizer = cache.input(TOKENIZER) if any(ref.name == TOKENIZER for ref in cache.spec.inputs) else None
     base = None if tokenizer is None else tokenizer.manifest.extra.get(TOKENIZER, {}).get("extends")
     if base is None or tokenizer is None:
@@ -56,4 +57,4 @@ def _check_extends(start: Artifact, mixture: Artifact, spec: RunSpec) -> None:
 
 def tokenizer_of(mixture: Artifact) -> str:
     """Data version of the tokenizer of a mixture's caches; all caches of a mixture share one."""
-    return mixture.store.parents(mixture)[0].manifest.extra["tokens"]["tokenizer"]
+    return caches_of(mixture)[0].manifest.extra["tokens"]["tokenizer"]

@@ -13,6 +13,7 @@ import polars as pl
 from evals.items.item import ITEMS_FILE
 from lineage.artifact.store import Artifact
 from lineage.match_tiers import DOUBTED_TIERS, STANDING_TIERS, TIERS
+from lineage.order.mixture import caches_of
 from lineage.order.order import DataOrder
 from lineage.storage.digests import identity_digest
 
@@ -77,7 +78,7 @@ def _components(mixture: Artifact, order: DataOrder, corpora: Sequence[Artifact]
     """
     given = {_trained_bytes(corpus) for corpus in corpora}
     collected: dict[str, list[str]] = {}
-    for name, cache in zip(order.names, mixture.store.parents(mixture), strict=True):
+    for name, cache in zip(order.names, caches_of(mixture), strict=True):
         corpus = cache.input("corpus")
         if _trained_bytes(corpus) not in given:
             raise ValueError(f"component {name} of {mixture.name} holds {corpus.name}, which the audit was not given; add it")

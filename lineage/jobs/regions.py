@@ -22,8 +22,8 @@ INTERNET_DOLLARS_PER_GIB = 0.12
 SAME_CONTINENT_DOLLARS_PER_GIB = 0.02
 OTHER_CONTINENT_DOLLARS_PER_GIB = 0.08
 _CONTINENTS = {"northamerica": "us", "nam4": "us", "europe": "eu", "eur4": "eu", "eur5": "eu", "eur7": "eu", "eur8": "eu"}
-_READ_THROUGH = "lineage.mixture"
-"""A reader of this stage's artifacts also reads their inputs: the caches of a mixture."""
+_READ_THROUGH = frozenset({"lineage.mixture", "lineage.chosen_mixture"})
+"""A reader of these stages' artifacts also reads their inputs: the caches of a mixture."""
 
 
 class ForeignReadError(RuntimeError):
@@ -74,7 +74,7 @@ def _read(inputs: Iterable[Artifact]) -> Iterator[Artifact]:
     """Yield each artifact that the job opens, once."""
     artifacts = {}
     for each in inputs:
-        parents = each.store.parents(each) if each.spec.stage == _READ_THROUGH else []
+        parents = each.store.parents(each) if each.spec.stage in _READ_THROUGH else []
         artifacts |= {artifact.spec.address: artifact for artifact in (each, *parents)}
     yield from artifacts.values()
 

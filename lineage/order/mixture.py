@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
+from lineage.artifact.spec import InputRef
 from lineage.artifact.store import Artifact
 from lineage.config import to_jsonable
 from lineage.order.apportion import Apportioning, check_apportioning
@@ -209,5 +210,17 @@ def bound_caches(mixture: Artifact) -> dict[str, str]:
     order.
     """
     names = [component["name"] for component in mixture.manifest.extra["mixture"]["components"]]
-    caches = (ref.address for ref in mixture.spec.inputs if ref.name.startswith("caches"))
-    return dict(zip(names, caches, strict=True))
+    return dict(zip(names, (ref.address for ref in _cache_refs(mixture)), strict=True))
+
+
+def caches_of(mixture: Artifact) -> list[Artifact]:
+    """Open the caches of a mixture, in the components' order. A mixture whose weights were chosen has one more input.
+
+    Raises: what `Store.parents` raises.
+    """
+    store = mixture.store
+    return store.storage.read_each(lambda ref: store.parent(mixture, ref), _cache_refs(mixture))
+
+
+def _cache_refs(mixture: Artifact) -> tuple[InputRef, ...]:
+    return tuple(ref for ref in mixture.spec.inputs if ref.name.startswith("caches"))

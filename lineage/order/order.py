@@ -19,7 +19,7 @@ import numpy as np
 
 from lineage.artifact.store import Artifact
 from lineage.order.apportion import Apportioning, OrderPhase, Shares, check_apportioning, shares_of
-from lineage.order.mixture import FORMAT, MIXTURE_FILE, SimulatedEpoching
+from lineage.order.mixture import FORMAT, MIXTURE_FILE, SimulatedEpoching, caches_of
 from lineage.order.packing import Packed, plan_files
 from lineage.order.permutation import BlockShuffle, Permutation, Shuffle, decode_shuffle, derive_key, forward_each
 from lineage.order.rows import Pieces, Rows, pieces_of, read_rows, split_by_document
@@ -64,7 +64,7 @@ class DataOrder:
         record = json.loads(mixture.files(MIXTURE_FILE)[0].read_text())
         if record["format"] != FORMAT:
             raise ValueError(f"{mixture.name}: format {record['format']!r}; this checkout reads {FORMAT}")
-        caches = tuple(TokenCache.open(parent) for parent in mixture.store.parents(mixture))
+        caches = tuple(TokenCache.open(cache) for cache in caches_of(mixture))
         names = tuple(component["name"] for component in record["components"])
         phases = tuple(
             OrderPhase(phase["start_sequence"] // record["block_size"], _normalized(phase["weights"], names))

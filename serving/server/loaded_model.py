@@ -7,6 +7,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from lineage.artifact.store import Artifact
+from lineage.order.mixture import caches_of
 from lineage.storage.digests import file_digest, identity_digest
 from lineage.strangers import naming
 from serving.server.chat import ChatTemplate, find_chat_template, special_token
@@ -52,7 +53,7 @@ def tokenizer_of(checkpoint: Artifact) -> Artifact:
     if any(ref.name == "tokenizer" for ref in checkpoint.spec.inputs):  # a run that learned from rewards reads no mixture
         return checkpoint.input("tokenizer")
     tokenizers: dict[str, Artifact] = {}
-    for cache in checkpoint.store.parents(checkpoint.input("mixture")):
+    for cache in caches_of(checkpoint.input("mixture")):
         tokenizer = cache.input("tokenizer")
         tokenizers[tokenizer.data_version] = tokenizer
     if len(tokenizers) != 1:

@@ -13,6 +13,7 @@ from lineage.artifact.store import Artifact, Store
 from lineage.build.plan import Node, ancestors_first, build, resolve
 from lineage.order.chosen import CHOSEN_MIXTURE, WEIGHTS, ChosenMixtureConfig
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
+from lineage.order.order import DataOrder
 from lineage.order.token_shards import tokens_extra, write_token_shard
 from lineage.stage import Stage
 from lineage.writing.writer import Writer
@@ -235,6 +236,8 @@ def test_the_mixture_of_a_fresh_run_has_the_proposal_in_its_lineage(store: Store
     chosen = resolve(store, proposal())
     assert mixture.manifest.extra["mixture"]["phases"][0]["weights"] == chosen.manifest.extra[WEIGHTS][PROPOSAL]
     assert mixture.input("weights").data_version == chosen.data_version
+    order = DataOrder.open(mixture, 10)
+    assert order.names == ("code", "prose", "web") and [cache.component for cache in order.caches] == list(order.names)
 
 
 def test_surrogates_predict_better_than_the_mean(store: Store) -> None:
