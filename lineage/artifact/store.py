@@ -286,7 +286,8 @@ def open_folder(folder: Path) -> Artifact:
         raise ValueError(f"{folder} holds no {MANIFEST_NAME}; give the folder of an artifact, as the UI shows it")
     with naming(str(path / MANIFEST_NAME)):
         spec = from_json((path / MANIFEST_NAME).read_text(), str(path)).spec
-    root = path.parents[len(spec.address.split("/")) - 1]
+    depth = len(spec.address.split("/"))
+    root = path.parents[depth - 1] if len(path.parents) >= depth else path  # a path with fewer folders was moved
     artifact = Store(str(root)).open(spec.address)
     if artifact is None or path != root / spec.address:
         raise ValueError(f"{folder} was moved: its manifest says {spec.address} below the store's root")
