@@ -120,7 +120,7 @@ check-fast: setup ## Format, lint, types, imports, and the tests that the change
 	@.venv/bin/ruff format --check .
 	@.venv/bin/ruff check .
 	@.venv/bin/pyrefly check
-	@$(PY) -m pytest -n 2 tests/test_imports.py $$($(PY) tools/affected_tests.py 40)
+	@$(PY) -m pytest -n 2 tests/test_imports.py $$($(PY) tools/affected_tests.py 25)
 
 format: setup ## Format and sort imports
 	@.venv/bin/ruff format . && .venv/bin/ruff check --fix .
