@@ -35,6 +35,7 @@ ROLES: dict[str, Role] = {
     "datakit.corpus": "corpus",
     "datakit.token_cache": "cache",
     "lineage.mixture": "mixture",
+    "lineage.chosen_mixture": "mixture",
     "trainer.checkpoint": "checkpoint",
     "trainer.trial": "checkpoint",
     "trainer.hf_model": "export",

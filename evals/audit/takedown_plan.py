@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from evals.audit.takedown import Copy, TakedownScope
+from evals.audit.takedown import ROLES, Copy, Role, TakedownScope
 from lineage.artifact.manifest import Manifest
 from lineage.order.batches import BatchSchedule
 from trainer.api import training_flops_per_token
 
-MIXTURE_STAGE = "lineage.mixture"
-EXPORT_STAGE = "trainer.hf_model"
+REPEATABLE: tuple[Role, ...] = ("mixture", "export")
+"""Roles of what is made again over clean inputs as it is declared; a corpus needs another declaration first."""
 type Action = Literal["keep", "delete", "rebuild", "train"]
 
 
@@ -87,7 +87,7 @@ def plan_takedown(scope: TakedownScope) -> TakedownPlan:
 def missing_features(plan: Plan) -> list[str]:
     """Describe what a plan needs that this checkout cannot do yet."""
     lines = []
-    if any(step.action == "rebuild" and step.stage not in (MIXTURE_STAGE, EXPORT_STAGE) for step in plan.steps):
+    if any(step.action == "rebuild" and ROLES[step.stage] not in REPEATABLE for step in plan.steps):
         lines.append(
             "'rebuild' of a corpus and of what is below it: add the documents to the corpus's `removals` (Corpus, with "
             "filters.remove_listed). Raw files and normalized sets keep them until their source is dropped"

@@ -114,9 +114,10 @@ def _headlines(artifacts: Sequence[Artifact], by_stage: Mapping[str, Artifact]) 
     facts = by_stage["trainer.checkpoint"].manifest.extra["checkpoint"]
     throughput = by_stage["trainer.checkpoint"].manifest.extra["throughput"]
     scores = by_stage["evals.result"].manifest.extra["scores"]
+    mixture = by_stage["trainer.checkpoint"].input("mixture")
     heldout = {s["metric"]: s["value"] for s in scores if s["task"] == "heldout"}
     return {
-        "tokens in the mixture": f"{by_stage['lineage.mixture'].manifest.statistics['tokens_out']:,}",
+        "tokens in the mixture": f"{mixture.manifest.statistics['tokens_out']:,}",
         "training loss, nats a token": f"{facts['loss_nats']:.3f} at step {facts['step']:,}",
         "held-out loss, nats a token": f"{heldout['loss_nats_per_token']:.3f}",
         "held-out, macro bits per byte": f"{heldout['macro_bits_per_byte']:.3f}",

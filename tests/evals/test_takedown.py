@@ -20,6 +20,7 @@ from lineage.artifact.store import Artifact, Store
 from lineage.config import to_jsonable
 from lineage.graph.edges import lineage_tables
 from lineage.order.batches import BatchPhase, BatchSchedule
+from lineage.order.chosen import CHOSEN_MIXTURE
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase, freeze_mixture
 from lineage.order.order import DataOrder
 from lineage.order.token_shards import tokens_extra, write_token_shard
@@ -95,12 +96,18 @@ def cache_of(store: Store, component: Component) -> Artifact:
     return out.artifact
 
 
-def world(root: Path, components: tuple[Component, ...], phases: tuple[Phase, ...], before: int = 0) -> World:
+def world(
+    root: Path, components: tuple[Component, ...], phases: tuple[Phase, ...], before: int = 0, *, is_chosen: bool = False
+) -> World:
+    """`is_chosen`: the weights of the mixture are in an artifact, which is its last input."""
     store = Store(str(root))
     caches = tuple(cache_of(store, component) for component in components)
     config = MixtureConfig("m", phases, seed=3, block_size=6)
     refs = tuple(cache.ref(f"caches.{i}") for i, cache in enumerate(caches))
-    with writing(store, ArtifactSpec(("mixture",), None, MIXTURE.name, "1", to_jsonable(config), refs)) as out:
+    if is_chosen:
+        refs += (write(store, "science.proposal", "weights", "m", {}, {}).ref("weights"),)
+    stage = CHOSEN_MIXTURE if is_chosen else MIXTURE
+    with writing(store, ArtifactSpec(("mixture",), None, stage.name, "1", to_jsonable(config), refs)) as out:
         freeze_mixture(out, config, caches)
     run = {"name": "r", "model": to_jsonable(MODEL), "seq_len": SEQ_LEN, "batch_size": BATCHES.to_record()}
     saved = []
@@ -205,6 +212,16 @@ def check_plans(lab: World, scope: TakedownScope, chosen: set[str]) -> None:
 A = Component("a", (20, 30, 12), licence="PSF-2.0")
 B = Component("b", (25, 9, 31, 4), licence="public domain", shared=1)
 BOTH = (Phase(0, {"a": 1.0, "b": 1.0}),)
+
+
+def test_a_mixture_whose_weights_were_chosen_is_a_holder_too(tmp_path: Path) -> None:
+    plans = []
+    for is_chosen in (False, True):
+        lab = world(tmp_path / str(is_chosen), (A, B), BOTH, is_chosen=is_chosen)
+        plan = plan_takedown(lab.scope(documents=tuple(A.ids()[:1]))).whole
+        plans.append(([(lab.store.open(step.address).name, step.action, step.first_step) for step in plan.steps], plan))
+    assert plans[0][0] == plans[1][0] and ("mixture", "rebuild", 0) in plans[1][0]
+    assert missing_features(plans[0][1]) == missing_features(plans[1][1])
 
 
 @given(PHASES, st.sampled_from([0, 7]))
