@@ -29,7 +29,7 @@ from resources.stores import stores_from_environment
 from scenarios.bison import replay
 from scenarios.bison_page import write_page
 from scenarios.evidence import Evidence, Teller, failures
-from scenarios.experts import Outcome, compare, look, made
+from scenarios.experts import Outcome, look, made, study
 from scenarios.experts_page import write_experts_page
 from scenarios.histories import play
 from scenarios.histories_page import write_histories_page
@@ -100,9 +100,7 @@ def play_experts(scenario: str) -> int:
         outcomes = sweep(experts.moe_look())
         look(outcomes, teller)
     else:
-        rates, pairs, longer = (sweep(each()) for each in (experts.moe_rates, experts.moe_pairs, experts.moe_longer))
-        compare(rates, pairs, longer, teller)
-        outcomes = [*pairs, *rates, *longer]
+        outcomes = study(sweep, teller)
     title = "A mixture of experts beside a dense model" if scenario == "moe" else "A mixture of experts against a dense model"
     written = write_experts_page(ROOT / "moe" / f"{scenario}.html", title, outcomes, teller.kept)
     return conclude(teller.kept, written, console)

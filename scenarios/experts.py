@@ -5,7 +5,7 @@ continues from its last rolling checkpoint.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -16,6 +16,7 @@ from lineage.jobs.job import Launcher
 from lineage.shards.execution import Execution
 from recipes.records.run import Run
 from recipes.records.sweep import Sweep
+from recipes.studies import experts
 from recipes.sweeps import result, results, trial
 from scenarios.evidence import Teller
 from science.paired import best_rate, compute_for, paired
@@ -97,9 +98,18 @@ def look(outcomes: Sequence[Outcome], teller: Teller) -> None:
     teller.say("scores", "mixture of experts less dense, by seed (three seeds and untuned rates: no claim)", shown)
 
 
-def compare(rates: Sequence[Outcome], pairs: Sequence[Outcome], longer: Sequence[Outcome], teller: Teller) -> None:
-    """Test the claim. A grid with its best rate at an edge is a failed expectation."""
-    tuned_rates(rates, teller)
+def study(train: Callable[[Sweep], list[Outcome]], teller: Teller) -> list[Outcome]:
+    """Tune the rates, and test the claim at the tuned ones. If a grid has its best rate at an edge, no pair is trained."""
+    rates = train(experts.moe_rates())
+    if not tuned_rates(rates, teller):
+        return rates
+    pairs, longer = train(experts.moe_pairs()), train(experts.moe_longer())
+    compare(pairs, longer, teller)
+    return [*pairs, *rates, *longer]
+
+
+def compare(pairs: Sequence[Outcome], longer: Sequence[Outcome], teller: Teller) -> None:
+    """Test the claim."""
     teller.act("Paired seeds")
     same_data([*pairs, *longer], teller)
     equal_flops(pairs, teller)
@@ -120,9 +130,10 @@ def compare(rates: Sequence[Outcome], pairs: Sequence[Outcome], longer: Sequence
         teller.say("pairs", "mixture of experts less the dense model of equal total parameters", shown)
 
 
-def tuned_rates(rates: Sequence[Outcome], teller: Teller) -> None:
-    """Check that the best rate of each grid is its middle, which all other runs use."""
+def tuned_rates(rates: Sequence[Outcome], teller: Teller) -> bool:
+    """Whether the best rate of each grid is its middle, which all other runs use."""
     teller.act("Three rates of each, the same tuning budget")
+    tuned = True
     for arm in dict.fromkeys(each.arm for each in rates):
         losses = {peak(each): each.bpb for each in rates if each.arm == arm}
         shown = ", ".join(f"{rate:g}: {'diverged' if bpb is None else f'{bpb:.4f}'}" for rate, bpb in sorted(losses.items()))
@@ -132,6 +143,8 @@ def tuned_rates(rates: Sequence[Outcome], teller: Teller) -> None:
             best, why = None, f"\n{error}"
         middle = sorted(losses)[len(losses) // 2]
         teller.say("rates", f"the best rate of {arm} is inside its grid, {middle:g}", shown + why, best == middle)
+        tuned &= best == middle
+    return tuned
 
 
 def speed_up(pairs: Sequence[Outcome], longer: Sequence[Outcome], difference: float) -> str:

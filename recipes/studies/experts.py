@@ -24,8 +24,10 @@ type Arm = Literal["dense", "moe", "wide"]
 
 STEPS = 300
 LOOK_SEEDS, RATE_SEED, PAIR_SEEDS = (1, 2, 3), 11, (21, 22, 23, 24, 25)
-RATES: dict[Arm, tuple[float, float, float]] = {"dense": (2e-3, 4e-3, 8e-3), "moe": (2e-3, 4e-3, 8e-3)}
-"""Grids of peak rates. The study refuses a grid whose best rate is not the middle one; then the grid is moved here."""
+RATES: dict[Arm, tuple[float, float, float]] = {"dense": (1e-3, 2e-3, 4e-3), "moe": (2e-3, 4e-3, 8e-3)}
+"""Grids of peak rates. The study refuses a grid whose best rate is not the middle one; then the grid is moved here.
+The dense one was that of `moe`, and its best rate was its lowest (benchmarks/notes/2026-11-26-moe-study.md).
+"""
 LONGER = (450, 600)
 """Steps of the dense runs that show what more compute would buy."""
 
