@@ -220,7 +220,7 @@ def test_a_file_without_a_hash_or_etag_starts_anew(etag: str | None, tmp_path: P
 def test_a_file_of_unknown_length_and_hash_is_refused(tmp_path: Path) -> None:
     site = Site({"/f": CONTENT}, tells_length=False)
     with serving(site) as base:
-        with pytest.raises(ValueError, match="a cut file would pass; give its sha256"):
+        with pytest.raises(ValueError, match="a file that was cut would pass; give its sha256"):
             download(f"{base}/f", tmp_path / "f", sha256=None, what="f")
         download(f"{base}/f", tmp_path / "f", sha256=SHA256, what="f")
     assert (tmp_path / "f").read_bytes() == CONTENT
