@@ -72,7 +72,7 @@ extras: ## Build .venv-extras, which has the optional packages too, for the test
 	@sh tools/bootstrap.sh requirements-extras.lock .venv-extras
 
 test: setup ## Run the fast tests: every promise at least once
-	@sh tools/fast_tests.sh $(COMPILING)
+	@$(PY) -m pytest -n 2 $(COMPILING); first=$$?; $(PY) -m pytest -n 3 $(COMPILING:%=--ignore=%) && exit $$first
 
 libtpu: setup ## Install the compiler of TPUs into .libtpu for the long tests (137 MB, once)
 	@sh tools/libtpu.sh
