@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 FOLDER = ".lineage"
 """Below the store's root; a key part cannot start with a dot, so no artifact lies there."""
-TABLES_FILE = f"{FOLDER}/tables.jsonl.gz"
+TABLES_FILE = f"{FOLDER}/tables.arrays"
 CHANGES = f"{FOLDER}/tables"
 """Folder of what changed since that file was written (`lineage.graph.table_parts`)."""
 CHUNK = 4_096
@@ -135,7 +135,10 @@ def read_saved(store: Store) -> Saved | None:
     rows = frames["artifacts"].height
     for part in parts:
         frames = applied(frames, part)
-    return Saved(replace(_sorted(frames["artifacts"], frames["edges"]), seen=frames["seen"]), rows, parts)
+    tables = LineageTables(**frames)
+    if parts:  # the file's rows are sorted
+        tables = replace(_sorted(tables.artifacts, tables.edges), seen=tables.seen)
+    return Saved(tables, rows, parts)
 
 
 def read_tables(store: Store) -> LineageTables | None:

@@ -1,6 +1,6 @@
 """Changes of the saved lineage tables, a file for some of them, so that news does not rewrite the tables.
 
-    .lineage/tables/00000007.jsonl.gz       rows that came, and the addresses whose rows they replace
+    .lineage/tables/00000007.arrays       rows that came, and the addresses whose rows they replace
 
 A reader applies the files in order. A writer takes the newest files that are no larger than its own news into its file, so
 their sizes double and there are few. Once they would be half as large as the tables, the tables are written whole: each row is
@@ -17,17 +17,16 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from lineage.graph.table_file import packed, unpacked
+from lineage.graph.table_file import Schemas, packed, unpacked
 from lineage.storage.root import Storage
 
 REPLACED = {"address": pl.String}
-_NAME = re.compile(r"\d{8}\.jsonl\.gz")
+_NAME = re.compile(r"\d{8}\.arrays")
 _ADDRESSES = {"artifacts": "address", "edges": "child"}
 READ_AGAIN = 3
 """Times that a listing is read while another writer takes files into its own."""
 
 type Frames = Mapping[str, pl.DataFrame]
-type Schemas = Mapping[str, Mapping[str, type[pl.DataType]]]
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Part:
 
 def name_of(folder: str, number: int) -> str:
     """Return the address of a part below the root."""
-    return f"{folder}/{number:08d}.jsonl.gz"
+    return f"{folder}/{number:08d}.arrays"
 
 
 def read_parts(storage: Storage, folder: str, schemas: Schemas) -> list[Part]:

@@ -7,17 +7,51 @@ import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, Self
 
 import numpy as np
 import polars as pl
 
 from lineage.graph.edges import LineageTables
 
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array  # .3 CPU seconds, which commands that walk nothing do not pay
-
 type Direction = Literal["up", "down"]
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Compressed sparse rows: the nodes that a node leads to are `others[starts[node] : starts[node + 1]]`, sorted."""
+
+    starts: np.ndarray
+    others: np.ndarray
+
+    @classmethod
+    def of(cls, nodes: np.ndarray, others: np.ndarray, size: int) -> Self:
+        """Return the rows of pairs over `size` nodes; a pair that is given twice (an input under two names) counts once."""
+        codes = np.sort(nodes.astype(np.int64) * size + others)
+        codes = codes[np.diff(codes, prepend=-1) > 0]
+        return cls(np.searchsorted(codes, np.arange(size + 1) * size), codes % max(size, 1))
+
+    def of_node(self, node: int) -> list[int]:
+        """Return the nodes that a node leads to."""
+        return self.others[self.starts[node] : self.starts[node + 1]].tolist()
+
+    def breadth_first(self, node: int) -> list[int]:
+        """Return a node and all that it leads to, also through others, nearest first.
+
+        scipy has the same walk, and takes .2 s to import.
+        """
+        level, place = np.array([node]), np.zeros(self.starts.size, np.int64)
+        levels, is_reached = [level], np.zeros(self.starts.size, np.bool_)
+        while level.size:
+            is_reached[level] = True
+            counts = self.starts[level + 1] - self.starts[level]
+            skipped = self.starts[level] - np.cumsum(counts) + counts
+            nodes = self.others[np.repeat(skipped, counts) + np.arange(counts.sum())]
+            nodes = nodes[~is_reached[nodes]]
+            place[nodes[::-1]] = np.arange(nodes.size)[::-1]  # where each is for the first time
+            level = nodes[place[nodes] == np.arange(nodes.size)]
+            levels.append(level)
+        return np.concatenate(levels).tolist()
 
 
 @dataclass(frozen=True)
@@ -43,24 +77,22 @@ class LineageGraph:
 
     @cached_property
     def _edges(self) -> tuple[np.ndarray, np.ndarray]:
-        """Children and parents as indices, each pair once (an input may be given twice under two names)."""
+        """Children and parents as indices."""
         names = pl.DataFrame({"address": self.addresses}).with_row_index("i")
         pairs = self.tables.edges.select("child", "parent")
         pairs = pairs.join(names.rename({"i": "c", "address": "child"}), on="child")
-        pairs = pairs.join(names.rename({"i": "p", "address": "parent"}), on="parent").select("c", "p").unique()
+        pairs = pairs.join(names.rename({"i": "p", "address": "parent"}), on="parent")
         return pairs["c"].to_numpy(), pairs["p"].to_numpy()
 
     @cached_property
-    def _up(self) -> "csr_array":
-        from scipy.sparse import csr_array
-
+    def _up(self) -> Rows:
         children, parents = self._edges
-        size = len(self.addresses)
-        return csr_array((np.ones(children.size, np.int8), (children, parents)), shape=(size, size))
+        return Rows.of(children, parents, len(self.addresses))
 
     @cached_property
-    def _down(self) -> "csr_array":
-        return self._up.T.tocsr()
+    def _down(self) -> Rows:
+        children, parents = self._edges
+        return Rows.of(parents, children, len(self.addresses))
 
     def is_known(self, address: str) -> bool:
         """Whether an address of the graph has a manifest."""
@@ -71,11 +103,8 @@ class LineageGraph:
 
         Raises: ValueError for an address that the tables do not have.
         """
-        from scipy.sparse.csgraph import breadth_first_order
-
-        start = self._position(address)
-        order = breadth_first_order(self._up if direction == "up" else self._down, start, return_predecessors=False)
-        return [self.addresses[i] for i in order]
+        rows = self._up if direction == "up" else self._down
+        return [self.addresses[node] for node in rows.breadth_first(self._position(address))]
 
     def reach(self, addresses: Iterable[str], direction: Direction) -> set[str]:
         """Return the addresses and all their ancestors ("up") or descendants ("down")."""
@@ -91,9 +120,8 @@ class LineageGraph:
 
     def neighbours(self, address: str, direction: Direction) -> list[str]:
         """Return the direct inputs ("up") or direct descendants ("down") in address order."""
-        matrix = self._up if direction == "up" else self._down
-        start = self._position(address)
-        return [self.addresses[i] for i in np.sort(matrix.indices[matrix.indptr[start] : matrix.indptr[start + 1]])]
+        rows = self._up if direction == "up" else self._down
+        return [self.addresses[i] for i in rows.of_node(self._position(address))]
 
     def oldest_first(self, addresses: Iterable[str]) -> list[str]:
         """Sort inputs before what was made from them, older artifacts first where that leaves a choice.
