@@ -16,7 +16,8 @@ def track[T](items: Iterable[T], title: str, total: int, *, min_total: int = 2) 
     Work of fewer than `min_total` items has no bar.
     """
     label = f"{title:<{TITLE_CHARS}}"
-    shown = rich_track(items, description=label, total=total, console=Console(stderr=True), disable=total < min_total)
+    # A bar that is disabled costs a console and a thread all the same.
+    shown = items if total < min_total else rich_track(items, label, total, console=Console(stderr=True))
     progress = Progress(title, total)
     for done, item in enumerate(shown):
         progress.at(done)

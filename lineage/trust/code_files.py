@@ -7,9 +7,11 @@ docs/design/drift.md.
 import ast
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from lineage.names import PART_BYTES
 
@@ -23,6 +25,31 @@ _BY_NAME = IMPORTERS | {"run_path", "find_spec", "spec_from_file_location", "mod
 _OPTION = re.compile(r"(?:^|\s)-m\s+([\w.]+)")
 _LEAST_KNOWN = 3
 """Characters of a name that must be known before its computed rest is taken for anything."""
+
+
+type Nodes = Mapping[type[ast.AST], Sequence[Any]]
+"""Nodes of a tree by their type, so that a question about a few types does not look at all nodes."""
+
+
+def nodes_of(tree: ast.Module) -> Nodes:
+    """Return every node of a tree except contexts (`ast.Load`)."""
+    nodes, pending = defaultdict[type[ast.AST], list[Any]](list), list[ast.AST]([tree])
+    while pending:
+        node = pending.pop()
+        kind = type(node)
+        nodes[kind].append(node)
+        for name in kind._fields:
+            value = getattr(node, name, None)
+            if type(value) is list:
+                pending += [each for each in value if isinstance(each, ast.AST)]
+            elif isinstance(value, ast.AST) and not isinstance(value, ast.expr_context):
+                pending.append(value)
+    return nodes
+
+
+def of_types(nodes: Nodes, *types: type[ast.AST]) -> Iterator[Any]:
+    """Yield the nodes of exactly these types."""
+    return itertools.chain.from_iterable(nodes.get(each, ()) for each in types)
 
 
 def text_of(node: ast.expr, constants: Mapping[str, str]) -> str | None:
@@ -74,51 +101,53 @@ def texts_at_the_top(tree: ast.Module) -> dict[str, str]:
     return texts
 
 
-def called_modules(nodes: list[ast.AST], constants: Mapping[str, str]) -> Iterator[str]:
+def called_modules(nodes: Nodes, constants: Mapping[str, str]) -> Iterator[str]:
     """Yield the names of modules that are imported or run by name: `import_module(...)`, and `-m NAME` in a command."""
-    for node in nodes:
-        if isinstance(node, ast.Call) and node.args:
+    for node in of_types(nodes, ast.Call):
+        if node.args:
             function = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             if function in IMPORTERS and (text := text_of(node.args[0], constants)) is not None:
                 yield text
-        if isinstance(node, ast.List | ast.Tuple):
-            texts = [text_of(element, constants) for element in node.elts]
-            yield from (name for option, name in itertools.pairwise(texts) if option == "-m" and name is not None)
+    for node in of_types(nodes, ast.List, ast.Tuple):
+        texts = [text_of(element, constants) for element in node.elts]
+        yield from (name for option, name in itertools.pairwise(texts) if option == "-m" and name is not None)
 
 
-def module_texts(nodes: list[ast.AST], constants: Mapping[str, str]) -> Iterator[str]:
+def module_texts(nodes: Nodes, constants: Mapping[str, str]) -> Iterator[str]:
     """Yield texts that may be a module's name and reach what imports it in another way: by a keyword, a name, a table, a
     default, or as a part of a command. Those that name no module of the project mean nothing."""
-    for node in nodes:
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+    for node in of_types(nodes, ast.Constant):
+        if isinstance(node.value, str) and "-m" in node.value:
             yield from _OPTION.findall(node.value)
-    if any(_mentions(node) for node in nodes):
-        texts = (text_of(node, constants) for node in nodes if isinstance(node, ast.expr))
+    if _mentions_importers(nodes):
+        expressions = (node for kind, each in nodes.items() if issubclass(kind, ast.expr) for node in each)
+        texts = (text_of(node, constants) for node in expressions)
         yield from (text for text in texts if text and _is_dotted(text))
 
 
-def _mentions(node: ast.AST) -> bool:
+def _mentions_importers(nodes: Nodes) -> bool:
     """Whether a node names what finds a module by a text, under any name that it gets."""
-    if isinstance(node, ast.alias):
-        return node.name.rpartition(".")[2] in _BY_NAME
-    return (node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")) in _BY_NAME
+    return (
+        any(node.id in _BY_NAME for node in of_types(nodes, ast.Name))
+        or any(node.attr in _BY_NAME for node in of_types(nodes, ast.Attribute))
+        or any(node.name.rpartition(".")[2] in _BY_NAME for node in of_types(nodes, ast.alias))
+    )
 
 
 def _is_dotted(text: str) -> bool:
     return "." in text and all(part.replace("\0", "x").isidentifier() for part in text.lstrip(".").split("."))
 
 
-def named_files(nodes: list[ast.AST], constants: Mapping[str, str]) -> frozenset[str]:
+def named_files(nodes: Nodes, constants: Mapping[str, str]) -> frozenset[str]:
     """Return every text that may be the name of a file or a path, computed parts as `\\0`."""
-    texts = {
-        text_of(node, constants) for node in nodes if isinstance(node, ast.Constant | ast.JoinedStr | ast.BinOp | ast.Call)
-    }
+    texts = {text_of(node, constants) for node in of_types(nodes, ast.Constant, ast.JoinedStr, ast.BinOp, ast.Call)}
     lines = [text for text in texts if text and "\n" not in text]
     scripts = [part for text in lines for part in text.split() if part.endswith((".py", ".sh"))]  # of a command in one text
     return frozenset(text for text in (*lines, *scripts) if len(_PLACE.sub("", text)) >= _LEAST_KNOWN)
 
 
-def matching_files(path: Path, texts: frozenset[str], repository: Path) -> list[Path]:
+@lru_cache(maxsize=1024)
+def matching_files(path: Path, texts: frozenset[str], repository: Path) -> tuple[Path, ...]:
     """Return the files that a module may mean: beside it or below its folder, below `data/` if it names that folder, or a path
     from the repository's root."""
     index = dict(_below(path.parent))
@@ -136,7 +165,7 @@ def matching_files(path: Path, texts: frozenset[str], repository: Path) -> list[
         if "/" in text and "\0" not in text and not text.startswith("/") and ".." not in text and _could_be_path(text):
             whole = repository / text
             matches |= {whole} if whole.is_file() else set()
-    return sorted(matches - {path})
+    return tuple(sorted(matches - {path}))
 
 
 def _could_be_path(text: str) -> bool:

@@ -2,23 +2,24 @@
 
 import ast
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterator
+
+from lineage.trust.code_files import Nodes, of_types
 
 _NAMESPACES = frozenset({"globals", "locals", "vars", "exec", "eval", "setattr", "__dict__", "__setattr__"})
 """What can bind a name that does not occur in the syntax."""
 
 
-def plain_constants(tree: ast.Module, nodes: Iterable[ast.AST]) -> dict[str, str]:
+def plain_constants(tree: ast.Module, nodes: Nodes) -> dict[str, str]:
     """Return the names that can have one value only, however the module is run.
 
     A module that does something when it is imported (a bare call, an assignment to another object's attribute), or that can
     reach its names by their text, has none, so it counts whole. A name that is bound anywhere else, in an `if`, a `try`, a
     tuple, a loop, by a definition or an import, has several values.
     """
-    nodes = list(nodes)
-    if any(_acts(statement) for statement in tree.body) or any(_reaches_names(node) for node in nodes):
+    if any(_acts(statement) for statement in tree.body) or _reaches_names(nodes):
         return {}
-    stored = Counter(name for node in nodes for name in _bound(node))
+    stored = Counter(_bound(nodes))
     dumps: dict[str, list[str]] = {}
     for statement in tree.body:
         targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
@@ -30,24 +31,22 @@ def plain_constants(tree: ast.Module, nodes: Iterable[ast.AST]) -> dict[str, str
     return {name: values[0] for name, values in dumps.items() if len(values) == 1 and values[0] and stored[name] == 1}
 
 
-def _bound(node: ast.AST) -> list[str]:
-    """Return the names that a node binds, at any depth."""
-    if isinstance(node, ast.Name):
-        return [node.id] if isinstance(node.ctx, ast.Store | ast.Del) else []
-    if isinstance(node, ast.alias):
-        return [node.asname or node.name.split(".")[0]]
-    if isinstance(node, ast.MatchMapping):
-        return [node.rest] if node.rest else []
-    binds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.ExceptHandler | ast.MatchAs | ast.MatchStar
-    return [node.name] if isinstance(node, binds) and node.name else []
+def _bound(nodes: Nodes) -> Iterator[str]:
+    """Yield each name that a node binds, at any depth, as often as it is bound."""
+    yield from (node.id for node in of_types(nodes, ast.Name) if not isinstance(node.ctx, ast.Load))
+    yield from (node.asname or node.name.split(".")[0] for node in of_types(nodes, ast.alias))
+    yield from (node.rest for node in of_types(nodes, ast.MatchMapping) if node.rest)
+    binds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)
+    yield from (node.name for node in of_types(nodes, *binds) if node.name)
 
 
-def _reaches_names(node: ast.AST) -> bool:
+def _reaches_names(nodes: Nodes) -> bool:
     """Whether a node may bind a name of its module by its text, or by all names of another module."""
-    if isinstance(node, ast.alias):
-        return node.name == "*"
-    name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-    return name in _NAMESPACES
+    return (
+        any(node.id in _NAMESPACES for node in of_types(nodes, ast.Name))
+        or any(node.attr in _NAMESPACES for node in of_types(nodes, ast.Attribute))
+        or any(node.name == "*" for node in of_types(nodes, ast.alias))
+    )
 
 
 def _acts(statement: ast.stmt) -> bool:

@@ -13,17 +13,21 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from itertools import accumulate, chain
 from pathlib import Path
 
 from lineage.artifact.packages import distribution_of, installed_versions
 from lineage.project import CODE, PREFIX
 from lineage.storage.digests import DIGEST_CHARS, file_digest, identity_digest
 from lineage.trust.code_files import (
+    Nodes,
     called_modules,
     matching_files,
     matching_modules,
     module_texts,
     named_files,
+    nodes_of,
+    of_types,
     texts_at_the_top,
 )
 from lineage.trust.constants import plain_constants
@@ -245,7 +249,7 @@ class _Facts:
 @lru_cache(maxsize=1024)
 def _facts(path: Path) -> _Facts:
     tree = ast.parse(path.read_text())
-    nodes = list(ast.walk(tree))
+    nodes = nodes_of(tree)
     imports = tuple(dict.fromkeys(_imports(nodes, texts_at_the_top(tree))))
     top = {module.split(".")[0] for dots, module, _ in imports if not dots}
     literals = plain_constants(tree, nodes)
@@ -258,12 +262,11 @@ def _facts(path: Path) -> _Facts:
     )
 
 
-def _imports(nodes: list[ast.AST], constants: Mapping[str, str]) -> Iterator[tuple[int, str, str]]:
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            yield from ((0, alias.name.removeprefix(PREFIX), "") for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield from ((node.level, (node.module or "").removeprefix(PREFIX), alias.name) for alias in node.names)
+def _imports(nodes: Nodes, constants: Mapping[str, str]) -> Iterator[tuple[int, str, str]]:
+    for node in of_types(nodes, ast.Import):
+        yield from ((0, alias.name.removeprefix(PREFIX), "") for alias in node.names)
+    for node in of_types(nodes, ast.ImportFrom):
+        yield from ((node.level, (node.module or "").removeprefix(PREFIX), alias.name) for alias in node.names)
     named = (text for text in module_texts(nodes, constants) if text.startswith(".") or _is_ours(text))
     for called in (*called_modules(nodes, constants), *named):
         if name := called.lstrip("."):
@@ -298,19 +301,27 @@ def _module_path(name: str) -> Path | None:
     """Return the source file of a module, or None if the name is no module (for example a function in a module)."""
     if _is_ours(name):
         base = REPOSITORY.joinpath(*name.split("."))
-        compiled = sorted(base.parent.glob(f"{base.name}.*so")) if base.parent.is_dir() else []
-        sources = (base.with_suffix(".py"), base / "__init__.py", *compiled)
+        sources = chain((base.with_suffix(".py"), base / "__init__.py"), _compiled(base))
         return next((path for path in sources if path.is_file()), None)
     loaded = sys.modules.get(name)
     return Path(loaded.__file__) if loaded is not None and loaded.__file__ else None
 
 
+def _compiled(base: Path) -> Iterator[Path]:
+    yield from sorted(base.parent.glob(f"{base.name}.*so")) if base.parent.is_dir() else []
+
+
 def _is_ours(module: object) -> bool:
     """Whether a name is of one of the project's packages, or of a module at the repository's root."""
     top = module.split(".")[0] if isinstance(module, str) else ""
-    return top in PROJECT_PACKAGES or (top.isidentifier() and (REPOSITORY / f"{top}.py").is_file())
+    return top in PROJECT_PACKAGES or (top.isidentifier() and _is_at_the_root(top))
+
+
+@lru_cache(maxsize=4096)
+def _is_at_the_root(module: str) -> bool:
+    return (REPOSITORY / f"{module}.py").is_file()
 
 
 def _is_quiet(name: str) -> bool:
     """Whether a module, or a name in one, is in `QUIET` or below it."""
-    return any(name == quiet or name.startswith(f"{quiet}.") for quiet in QUIET)
+    return any(above in QUIET for above in accumulate(name.split("."), "{}.{}".format))

@@ -12,6 +12,7 @@ import lineage.trust.code_files as code_files
 import lineage.trust.fingerprint as fingerprint
 from lineage.artifact.packages import installed_versions
 from lineage.trust.fingerprint import code_closure, code_fingerprint, imported_distributions
+from lineage.trust.syntax import dumped
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = {
@@ -119,6 +120,17 @@ def test_a_form_of_edit_that_was_missed_changes_the_fingerprint(digest_after, fo
     edited.write_text(edited.read_text().replace(old, new))
     forget()
     assert code_fingerprint("datakit.stage") != before
+
+
+@pytest.mark.parametrize(
+    "text", ["x = ...", "x = None", "x: int", "{**a, None: b'c'}", "match x:\n case {**y}: pass", "f'{x!r:>3}'"]
+)
+def test_syntax_is_written_as_python_writes_it(text: str) -> None:
+    """Recorded fingerprints were made of the text of `ast.dump`."""
+    tree = ast.parse(text)
+    assert dumped(tree) == ast.dump(tree)
+    own = ast.parse(Path(fingerprint.__file__).read_text())
+    assert dumped(own) == ast.dump(own)
 
 
 def test_the_type_of_a_field_counts_and_that_of_a_local_name_does_not(digest_after) -> None:
@@ -287,4 +299,4 @@ def test_a_text_that_no_file_system_takes_as_a_path_names_no_file(text: str, tmp
     """A long pattern in a module once ended every fingerprint in an OSError."""
     module = tmp_path / "module.py"
     module.write_text("")
-    assert code_files.matching_files(module, [text], tmp_path) == []
+    assert code_files.matching_files(module, frozenset({text}), tmp_path) == ()
