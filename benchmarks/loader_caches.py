@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, Stage, ancestors_first, build
+from lineage.build.plan import Node, Stage, build_all
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.order.packing import Packing
 from lineage.order.permutation import Shuffle
@@ -47,4 +47,4 @@ def mixture(root: str, num_tokens: int, packing: Packing | None, shuffle: Shuffl
     weights = {name: 1.0 + number for number, name in enumerate(names)}
     config = MixtureConfig("loader", (Phase(0, weights),), seed=1, shuffle=shuffle, packing=packing)
     node = Node(("mixture",), None, MIXTURE, config, {"caches": caches})
-    return [build(Store(root), each).artifact for each in ancestors_first([node])][-1]
+    return build_all(Store(root), [node])[0]

@@ -50,7 +50,7 @@ from datakit.tokens.cache import TOKEN_CACHE, TokenCacheConfig
 from datakit.tokens.tokenizer import END_OF_TEXT, TOKENIZER_FILE, new_tokenizer
 from evals.items.item import ITEMS_FILE
 from lineage.artifact.store import Store
-from lineage.build.plan import Node, ancestors_first, build
+from lineage.build.plan import Node, build, build_all
 from lineage.shards.execution import Execution
 from recipes.data import suite
 from recipes.suites import main_suite
@@ -138,7 +138,7 @@ def prepared(options: argparse.Namespace, folder: Path) -> Path:
     chosen = every.filter(pl.col("text").str.len_bytes().cum_sum() <= options.mb * 1e6)
     chosen.write_parquet(subset / "documents" / "part-00000.parquet", compression="zstd", row_group_size=2_048)
     store, node = Lab.at(options.root, execution=Execution(1)).store, suite(main_suite())
-    made = [build(store, ancestor).artifact for ancestor in ancestors_first([node])][-1]
+    made = build_all(store, [node])[0]
     items = pl.read_parquet(made.folder() / ITEMS_FILE)
     items.head(options.items or items.height).write_parquet(subset / "given" / ITEMS_FILE)
     cached = options.corpus / f"tokenizer-{VOCABULARY}.json"

@@ -49,7 +49,7 @@ from datakit.tokens.cache import TOKEN_CACHE, TokenCacheConfig
 from datakit.tokens.tokenizer import TOKENIZER_FILE
 from evals.items.item import ITEMS_FILE
 from lineage.artifact.store import Store
-from lineage.build.plan import Node, ancestors_first, build
+from lineage.build.plan import Node, build, build_all
 from lineage.shards.execution import Execution
 from lineage.tables.local import LocalEngine
 from lineage.writing.working_folder import SCRATCH_FOLDER
@@ -121,7 +121,7 @@ def prepare(folder: Path, model: Model, root: str) -> None:
     shutil.rmtree(folder / "documents")
     train_tokenizer(texts, folder / "given" / TOKENIZER_FILE)
     store, node = Lab.at(root, execution=Execution(1)).store, suite(main_suite())
-    items = [build(store, ancestor).artifact for ancestor in ancestors_first([node])][-1]
+    items = build_all(store, [node])[0]
     shutil.copy(items.folder() / ITEMS_FILE, folder / "given" / ITEMS_FILE)
     for node in given_nodes(folder):
         build(Store(str(folder / "base")), node)

@@ -29,7 +29,7 @@ from datakit.contamination.protocol import Policy, count_table, text_batches
 from datakit.documents.parts import document_paths
 from evals.items.item import ITEMS_FILE
 from lineage.artifact.store import Artifact
-from lineage.build.plan import Node, ancestors_first, build
+from lineage.build.plan import Node, build_all
 from lineage.match_tiers import STANDING_TIERS
 from lineage.shards.execution import Execution
 from recipes.contamination import published_policies
@@ -78,7 +78,7 @@ def read_data(root: str) -> tuple[pl.DataFrame, pl.DataFrame]:
     store, corpus = Lab.at(root, execution=Execution(2)).store, default_corpus()
 
     def made(node: Node) -> Artifact:
-        return [build(store, ancestor).artifact for ancestor in ancestors_first([node])][-1]
+        return build_all(store, [node])[0]
 
     parts = [path for source in corpus.sources for path in document_paths(made(normalized(source)))]
     documents = pl.concat(pl.read_parquet(path, columns=["id", "text", "source"]) for path in parts)

@@ -27,7 +27,7 @@ from datakit.documents.parts import write_sorted_parts
 from datakit.text.canonical_text import canonical_bytes
 from evals.items.item import ITEMS_FILE
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, Stage, ancestors_first, build
+from lineage.build.plan import Node, Stage, build, build_all
 from lineage.shards.execution import Execution
 from lineage.storage.digests import text_digest
 from lineage.writing.writer import Writer
@@ -67,7 +67,7 @@ def main() -> None:
     store = Lab.at(options.root, execution=Execution(1)).store
     suites = tuple(suite(each) for each in (main_suite(), *wider_suites()))
     index = Node(("repeated_leaks", "index"), None, CONTAMINATION_INDEX, RULES, {"suites": suites})
-    folder = [build(store, node).artifact for node in ancestors_first([index])][-1].folder() / "index"
+    folder = build_all(store, [index])[0].folder() / "index"
     items = pl.concat(pl.read_parquet(build(store, each).artifact.folder() / ITEMS_FILE) for each in suites)
     chosen = choose(items, folder, options.items)
     print(f"{len(items):,} items, {len(chosen)} leaked\n")

@@ -30,7 +30,7 @@ from datakit.contamination.coverage import ContaminationConfig
 from datakit.contamination.leak_forms import lm_eval_text
 from datakit.contamination.protocol import Policy, text_batches
 from evals.items.item import ITEMS_FILE
-from lineage.build.plan import ancestors_first, build
+from lineage.build.plan import build_all
 from lineage.match_tiers import STANDING_TIERS
 from lineage.shards.execution import Execution
 from recipes.data import suite
@@ -80,7 +80,7 @@ def main() -> None:
 
 def read_items(root: str) -> pl.DataFrame:
     store, node = Lab.at(root, execution=Execution(1)).store, suite(main_suite())
-    made = [build(store, ancestor).artifact for ancestor in ancestors_first([node])][-1]
+    made = build_all(store, [node])[0]
     return pl.read_parquet(made.folder() / ITEMS_FILE).sort("suite", "task", "item_id")
 
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import polars as pl
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import ancestors_first, build, resolve
+from lineage.build.plan import build_all, resolve
 from lineage.jobs.job import Launcher
 from lineage.shards.execution import Execution
 from recipes.records.run import Run
 from recipes.records.sweep import Sweep
 from recipes.studies import experts
-from recipes.sweeps import result, results, trial
+from recipes.sweeps import results, trial
 from scenarios.evidence import Teller
 from science.paired import best_rate, compute_for, paired
 from science.trials import FLOP_TOLERANCE
@@ -63,9 +63,8 @@ class Outcome:
 
 def made(store: Store, sweep: Sweep, launcher: Launcher, execution: Execution) -> list[Outcome]:
     """Build a sweep and its inputs, or reuse them."""
-    for node in ancestors_first(results(sweep)):
-        build(store, node, launcher=launcher, execution=execution, run_id="moe")
-    return [outcome(run, resolve(store, trial(run)), resolve(store, result(run))) for run in sweep.trials]
+    scored = build_all(store, results(sweep), launcher=launcher, execution=execution, run_id="moe")
+    return [outcome(run, resolve(store, trial(run)), each) for run, each in zip(sweep.trials, scored, strict=True)]
 
 
 def outcome(run: Run, trained: Artifact, scored: Artifact) -> Outcome:

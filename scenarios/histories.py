@@ -14,7 +14,7 @@ from evals.audit.evidence import STANDING_TIERS
 from evals.audit.training_matches import document_reads, item_matches
 from evals.items.item import Item, read_items, select_items
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, ancestors_first, build, resolve
+from lineage.build.plan import Node, build_all
 from lineage.jobs.job import Launcher
 from lineage.shards.execution import ONE_WORKER, Execution
 from recipes.histories.phase import History
@@ -77,9 +77,7 @@ def play(
     before = Recipe(scale, SUITE, str(folder / "bundle"), (TRAIN_FILE, TEST_FILE))
 
     def make(wanted: Sequence[Node]) -> list[Artifact]:
-        for node in ancestors_first(wanted):
-            build(store, node, launcher=launcher, execution=execution, run_id=RUN_ID)
-        return [resolve(store, node) for node in wanted]
+        return build_all(store, wanted, launcher=launcher, execution=execution, run_id=RUN_ID)
 
     [suite] = make([nodes.suite(before)])
     leaked = leaked_items(read_items(suite), scale.max_item_chars)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from lineage.artifact.store import Store
-from lineage.build.plan import ancestors_first, build, resolve
+from lineage.build.plan import build_all, resolve
 from lineage.jobs.job import Launcher
 from recipes.pipeline import cleaned_of_vendored_items
 from recipes.runs import checkpoint, preference_scores
@@ -56,11 +56,9 @@ def preferred(
         for seed in seeds:
             run = preferring(arm, course, seed, cleaned_of_vendored_items())
             node = preference_scores(run, run.spec.num_steps)
-            for each in ancestors_first([node]):
-                build(store, each, launcher=launcher, run_id="post-train")
+            [scored] = build_all(store, [node], launcher=launcher, run_id="post-train")
             trained = resolve(store, checkpoint(run, run.spec.num_steps))
-            scores = resolve(store, node).manifest.extra[FACTS]
-            runs.append(Preferred(arm, seed, scores, pl.read_parquet(trained.file("metrics.parquet"))))
+            runs.append(Preferred(arm, seed, scored.manifest.extra[FACTS], pl.read_parquet(trained.file("metrics.parquet"))))
     return runs
 
 

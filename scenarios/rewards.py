@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import ancestors_first, build, resolve
+from lineage.build.plan import build_all, resolve
 from lineage.jobs.job import Launcher
 from post_training.texts import shards_of
 from recipes import reward_runs, rewards
@@ -45,9 +45,7 @@ def learned(store: Store, arms: Sequence[str], seeds: Sequence[int], completions
 def one(store: Store, arm: str, seed: int, run: RewardRun, completions: int, launcher: Launcher) -> Learned:
     """Build one run and its scores."""
     node = reward_runs.held_out(run, run.spec.run.num_steps, held_out_like(run.spec.sampling, completions))
-    for each in ancestors_first([node]):
-        build(store, each, launcher=launcher, run_id="post-train")
-    scored = resolve(store, node)
+    [scored] = build_all(store, [node], launcher=launcher, run_id="post-train")
     shards = tuple(shards_of(resolve(store, reward_runs.last_checkpoint(run))))
     return Learned(arm, seed, scored.manifest.extra["held_out"], shards)
 

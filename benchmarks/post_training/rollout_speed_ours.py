@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from lineage.artifact.store import Store
-from lineage.build.plan import ancestors_first, build, resolve
+from lineage.build.plan import build, build_all, resolve
 from lineage.jobs.job import LaunchRecord, LaunchRequest, read_job
 from post_training.policies import Policies
 from post_training.train import train_on_rewards
@@ -42,8 +42,7 @@ def main(folder: Path, iterations: int) -> None:
         if phase == "rollout":
             marks.append((time.perf_counter(), time.process_time()))
 
-    for each in ancestors_first([last_checkpoint(start)]):
-        build(store, each, launcher=here)
+    build_all(store, [last_checkpoint(start)], launcher=here)
     export(store, folder / "start")
     marks.clear()
     whole = rewards.learner("grpo")

@@ -99,7 +99,7 @@ class MissingArtifactError(LookupError):
 
 @dataclass
 class _Memo:
-    """Lookups of one walk: by node object (two nodes of one key and partition may differ), and by address."""
+    """Lookups of one walk or of one `build_all`: by node object (two nodes of one key and partition may differ), by address."""
 
     nodes: dict[int, tuple[Node, Artifact]] = field(default_factory=dict)
     """By `id`. It keeps the node, so that no other object gets that id."""
@@ -109,6 +109,11 @@ class _Memo:
         if spec.address not in self.addresses:
             self.addresses[spec.address] = store.find(spec)
         return self.addresses[spec.address]
+
+    def keep(self, node: Node, artifact: Artifact) -> None:
+        """Take note of an artifact that was made or found."""
+        self.addresses[artifact.spec.address] = artifact
+        self.nodes[id(node)] = node, artifact
 
 
 def spec_of(store: Store, node: Node) -> ArtifactSpec:
@@ -160,9 +165,44 @@ def build(
     GateError naming inputs that lack shards;
     IncompleteError; ForeignReadError for reads from another region's bucket above the budget.
     """
+    how = _How(execution, launcher, fan_out, listener, run_id)
+    return _build(store, node, how, _Memo())
+
+
+def build_all(
+    store: Store,
+    nodes: Iterable[Node],
+    *,
+    execution: Execution = ONE_WORKER,
+    launcher: Launcher | None = None,
+    run_id: str = "",
+) -> list[Artifact]:
+    """Make the artifacts of nodes and of all their ancestors, inputs first, or reuse them; return those of the nodes.
+
+    An artifact is looked up once, however many nodes need it. Raises: as `build`.
+    """
+    wanted, memo = list(nodes), _Memo()
+    how = _How(execution, launcher, None, None, run_id)
+    for node in ancestors_first(wanted):
+        memo.keep(node, _build(store, node, how, memo).artifact)
+    return [_resolve(store, node, memo) for node in wanted]
+
+
+@dataclass(frozen=True)
+class _How:
+    """How artifacts are made: the options of `build`."""
+
+    execution: Execution
+    launcher: Launcher | None
+    fan_out: FanOut | None
+    listener: Listener | None
+    run_id: str
+
+
+def _build(store: Store, node: Node, how: _How, memo: _Memo) -> Built:
     if node.stage.gate is not None:
-        _refuse_unresolved(store, node)
-    inputs = _resolved_inputs(store, node, _Memo())
+        _refuse_unresolved(store, node, memo)
+    inputs = _resolved_inputs(store, node, memo)
     spec = _spec(node, inputs)
     code = stage_code(node.stage.module)
     existing = store.find(spec)
@@ -176,17 +216,17 @@ def build(
         waivers = apply_waivers(store, spec.name, incomplete_inputs(_flat(inputs)), utc_today())
     log.info("%s: started (%s %s)", node.name, node.stage.name, node.stage.version)
     packages = tuple(code.packages)
-    job = Job(store, spec, inputs, code.fingerprint, run_id, node.stage.gate, tuple(waivers), packages, execution)
-    requested = node.hardware[0] if node.hardware and launcher not in (None, run_subprocess) else ""
-    with summarizing(store, spec, run_id, requested) as attempt:
+    job = Job(store, spec, inputs, code.fingerprint, how.run_id, node.stage.gate, tuple(waivers), packages, how.execution)
+    requested = node.hardware[0] if node.hardware and how.launcher not in (None, run_subprocess) else ""
+    with summarizing(store, spec, how.run_id, requested) as attempt:
         check_inputs_stay(store, spec.name, spec.inputs)
         if node.stage.job is None:
             guard_reads(store, spec.name, _flat(inputs))  # a job checks where it runs (`read_job`)
-            artifact, attempt.launched = run_here(node.stage, node.config, job, existing, fan_out, listener)
+            artifact, attempt.launched = run_here(node.stage, node.config, job, existing, how.fan_out, how.listener)
         else:
-            if execution.pool is not None:
-                execution.pool.end()  # the job may need the memory of idle workers, and cannot use them
-            ran = run_job(node.stage.job, job, launcher or run_subprocess, node.options, listener)
+            if how.execution.pool is not None:
+                how.execution.pool.end()  # the job may need the memory of idle workers, and cannot use them
+            ran = run_job(node.stage.job, job, how.launcher or run_subprocess, node.options, how.listener)
             artifact, attempt.launched = ran.artifact, ran.launched
     use = artifact.manifest.resources
     log.info("%s: done in %.1f s, peak %.0f MiB", node.name, use.wall_seconds, use.peak_rss_bytes / 2**20)
@@ -219,11 +259,10 @@ def ancestors_first(nodes: Sequence[Node]) -> list[Node]:
     return list(ordered.values())
 
 
-def _refuse_unresolved(store: Store, node: Node) -> None:
+def _refuse_unresolved(store: Store, node: Node, memo: _Memo) -> None:
     """Refuse if ancestors are missing or stale.
 
     Raises: GateError naming each of them. Descendants of a missing ancestor are not checked."""
-    memo = _Memo()
     unresolved: set[tuple[tuple[str, ...], str | None]] = set()
     findings = []
     for ancestor in ancestors_first([node])[:-1]:

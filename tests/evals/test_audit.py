@@ -16,7 +16,7 @@ from properties import examples
 from evals.audit.build import AUDIT, AuditConfig, verify_exposures
 from evals.audit.summary import excerpt_near, matched_text
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, Stage, ancestors_first, build
+from lineage.build.plan import Node, Stage, build_all
 from lineage.order.batches import BatchSchedule
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.order.order import DataOrder
@@ -179,7 +179,7 @@ def audit_node(
 
 def run_audit(root: Path, node: Node) -> Artifact:
     store = Store(str(root))
-    return [build(store, n).artifact for n in ancestors_first([node])][-1]
+    return build_all(store, [node])[0]
 
 
 def items_of(audit: Artifact) -> dict[str, dict]:

@@ -14,7 +14,7 @@ from evals.items.stage import ContaminationScoresConfig, TaskSpec
 from evals.scoring.intervals import difference_bootstrap
 from evals.scoring.records import EvalRecord, write_records
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, Stage, ancestors_first, build
+from lineage.build.plan import Node, Stage, build, build_all
 from lineage.writing.writer import Writer
 
 
@@ -45,7 +45,7 @@ def scored(root: Path, *rows: tuple[str, float, float | None, bool | None]) -> A
     config = Scored(rows)
     checkpoint = Node(("checkpoint",), None, Stage("tests.checkpoint", "1", write_checkpoint), config)
     scores = Node(("scores",), None, Stage("tests.scores", "1", write_scores), config, {"checkpoint": checkpoint})
-    return [build(Store(str(root)), node).artifact for node in ancestors_first([scores])][-1]
+    return build_all(Store(str(root)), [scores])[0]
 
 
 def table(*rows: tuple[str, str, str, int, int, int]) -> pl.DataFrame:

@@ -23,7 +23,7 @@ from evals.tasks.benchmarks import ACCURACIES
 from evals.tasks.evaluate import evaluate
 from evals.tasks.policy import POLICY, PolicyConfig, PolicyRule
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, Stage, ancestors_first, build, resolve, spec_of
+from lineage.build.plan import Node, Stage, build, build_all, resolve, spec_of
 from lineage.jobs.job import Job
 from lineage.storage.digests import text_digest
 from lineage.writing.writer import Writer
@@ -124,8 +124,7 @@ def result(tasks: tuple[TaskSpec, ...] = TASKS, by_policy: tuple[TaskSpec, ...] 
 
 def job(root: Path, node: Node) -> Job:
     store = Store(str(root))
-    for ancestor in ancestors_first([node])[:-1]:
-        build(store, ancestor)
+    build_all(store, node.parents())
     inputs = {
         name: tuple(resolve(store, n) for n in value) if isinstance(value, tuple) else resolve(store, value)
         for name, value in node.inputs.items()

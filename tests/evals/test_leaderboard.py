@@ -11,7 +11,7 @@ from evals.reports.leaderboard import DuplicateResultError, cells, open_board, p
 from evals.reports.leaderboard_page import newest_steps, write_page
 from evals.reports.leaderboard_stage import build_leaderboard
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, Stage, ancestors_first, build
+from lineage.build.plan import Node, Stage, build_all
 from lineage.writing.writer import Writer
 
 
@@ -22,7 +22,7 @@ class Boards:
 
 
 def made_in(store: Store, node: Node) -> Artifact:
-    return [build(store, each).artifact for each in ancestors_first([node])][-1]
+    return build_all(store, [node])[0]
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from evals.items.item import ITEMS_FILE, Item, write_items
 from evals.items.stage import TaskSpec
 from evals.tasks.policy import POLICY, POLICY_FILE, PolicyConfig, PolicyRule, check_policy
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, Stage, ancestors_first, build, resolve
+from lineage.build.plan import Node, Stage, build_all
 from lineage.writing.writer import Writer
 
 QUIZ = TaskSpec("quiz", "multiple_choice")
@@ -46,9 +46,7 @@ def policy_node(rules: tuple[PolicyRule, ...], suites: tuple[Node, ...], shots: 
 
 def made(root: Path, node: Node) -> Artifact:
     store = Store(str(root))
-    for part in ancestors_first([node]):
-        build(store, part)
-    return resolve(store, node)
+    return build_all(store, [node])[0]
 
 
 def inputs(policy: Artifact, name: str) -> tuple[Artifact, ...]:

@@ -8,7 +8,7 @@ from evals.items.item import ITEMS_FILE, Item, write_items
 from evals.items.stage import TaskSpec
 from evals.tasks.policy import POLICY, PolicyConfig, PolicyRule, check_policy
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, Stage, ancestors_first, build
+from lineage.build.plan import Node, Stage, build, build_all
 from lineage.writing.writer import Writer
 
 TASKS = (TaskSpec("quiz", "gold_bpb", num_shots=1),)
@@ -32,7 +32,7 @@ def _policy(store: Store, day: str, *words: str) -> Artifact:
     declared = PolicyConfig("2026-11-22-tests", tuple(PolicyRule(task) for task in TASKS), 5)
     inputs = {"suites": (_suite("quiz", day, *words),), "shots": (_suite("shots", day, "An example?"),)}
     node = Node(("ferry", "eval_policy", declared.name), day, POLICY, declared, inputs)
-    return [build(store, each).artifact for each in ancestors_first([node])][-1]
+    return build_all(store, [node])[0]
 
 
 def test_a_day_is_not_in_a_policy_and_an_item_is(tmp_path):

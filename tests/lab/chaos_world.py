@@ -16,7 +16,7 @@ from launches import ROOT
 from small_runs import small_run
 
 from lineage.artifact.store import Store
-from lineage.build.plan import Node, ancestors_first, build, resolve
+from lineage.build.plan import Node, build_all, resolve
 from lineage.jobs.job import Attempt, LaunchRecord, LaunchRequest
 from lineage.upkeep.mirror import mirror
 from recipes.hardware import hardware
@@ -42,8 +42,7 @@ def final(run: Run) -> Node:
 
 def make_data(run: Run, store: Store) -> None:
     """Make all that the run reads, on this machine."""
-    for node in ancestors_first([final(run)])[:-1]:
-        build(store, node)
+    build_all(store, final(run).parents())
 
 
 def give_data(run: Run, store: Store, into: Store) -> None:

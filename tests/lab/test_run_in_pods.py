@@ -14,7 +14,7 @@ from launches import WAIT_SECONDS, cordoned, launcher_of, until
 from small_runs import small_run
 
 from lineage.artifact.store import Store
-from lineage.build.plan import Node, ancestors_first, build, exists
+from lineage.build.plan import Node, ancestors_first, build, build_all, exists
 from recipes.records.run import Run
 from recipes.runs import checkpoint, eval_result, eval_tasks
 from resources.cluster import JOBS, Cluster
@@ -43,8 +43,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, Sto
     """Yield two stores with the same data. In the first, child processes made the run and its evaluation, undisturbed."""
     folder = tmp_path_factory.mktemp("world")
     plain = Store(str(folder / "plain"), str(folder / "work"))
-    for node in ancestors_first([checkpoint(run(), SAVED[-1])])[:-1]:
-        build(plain, node)
+    build_all(plain, checkpoint(run(), SAVED[-1]).parents())
     for node in ancestors_first([evaluation()]):
         if node.stage.job is None:
             build(plain, node)

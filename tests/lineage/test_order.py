@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, Stage, ancestors_first, build
+from lineage.build.plan import Node, Stage, build_all
 from lineage.order.apportion import APPORTIONINGS, Apportioning, apportion
 from lineage.order.batches import BatchPhase, BatchSchedule
 from lineage.order.exposure import exposures
@@ -56,7 +56,7 @@ def mixture_of(root: Path, docs: list[Docs], phases: tuple[Phase, ...], **option
     caches = tuple(Node(("cache",), d.component, CACHE, d) for d in docs)
     config = MixtureConfig("m", phases, seed=3, **{"block_size": 16, **options})
     node = Node(("mixture",), None, MIXTURE, config, {"caches": caches})
-    return [build(store, n).artifact for n in ancestors_first([node])][-1]
+    return build_all(store, [node])[0]
 
 
 def test_long_run_weights_are_exact_and_tiny_ones_are_sampled() -> None:

@@ -15,7 +15,7 @@ import pytest
 from lineage.artifact.manifest import MANIFEST_NAME
 from lineage.artifact.spec import ArtifactSpec
 from lineage.artifact.store import Store
-from lineage.build.plan import MissingArtifactError, Node, Stage, ancestors_first, build, resolve
+from lineage.build.plan import MissingArtifactError, Node, Stage, ancestors_first, build, build_all, resolve
 from lineage.shards.execution import Execution
 from lineage.shards.run import SHARD_FOLDER
 from lineage.writing.write import writing
@@ -176,8 +176,7 @@ def test_recomputed_but_equal_bytes_leave_what_is_below_fresh(tmp_path: Path) ->
         counted = Node(("count",), None, COUNT, Words(()), {"words": words_node(*words)})
         return Node(("top",), None, COUNT, Words(()), {"words": counted})
 
-    for node in ancestors_first([chain("a", "b")]):
-        build(store, node)
+    build_all(store, [chain("a", "b")])
     remade = {node.name: build(store, node).reused for node in ancestors_first([chain("c")])}
     assert remade == {"tests/words": False, "count": False, "top": True}
 

@@ -9,7 +9,7 @@ from served_models import serving
 from small_rewards import base, environment, node, tokenizer
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, ancestors_first, build, resolve
+from lineage.build.plan import Node, build_all, resolve
 from lineage.jobs.job import LaunchRecord, LaunchRequest, read_job
 from post_training.synthetic.accepted import SYNTHETIC_ACCEPTED
 from post_training.synthetic.rollouts import SYNTHETIC_ROLLOUTS
@@ -24,9 +24,7 @@ ACCEPT = AcceptConfig("none", Judge("stub", "Look at whether it is an answer."),
 
 def trained_teacher(store: Store) -> Artifact:
     """The checkpoint of a run of four steps: what it says is noise, and its lineage is real."""
-    for each in ancestors_first([node(BASE)]):
-        build(store, each, launcher=here)
-    return resolve(store, node(BASE))
+    return build_all(store, [node(BASE)], launcher=here)[0]
 
 
 def here(launch: LaunchRequest) -> LaunchRecord:
@@ -67,7 +65,5 @@ def accepted_node(config: ShardConfig, teacher: Node | None, accept: AcceptConfi
     return Node(("synthetic", config.name, "accepted"), None, SYNTHETIC_ACCEPTED, accept, inputs)
 
 
-def build_all(store: Store, last: Node) -> Artifact:
-    for each in ancestors_first([last]):
-        build(store, each, launcher=here)
-    return resolve(store, last)
+def built(store: Store, last: Node) -> Artifact:
+    return build_all(store, [last], launcher=here)[0]

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from chat_stub import chatting
 from small_rewards import store_at
-from small_synthetic import build_all
+from small_synthetic import built
 
 from datakit.sources.raw import RAW, repository_listing
 from datakit.sources.source import RepositoryFiles, Source
@@ -52,7 +52,7 @@ def test_an_agents_trajectories_become_conversations_of_a_source(tmp_path: Path)
     store = store_at(tmp_path)
     with chatting(reader) as stub:
         last = nodes(stub.url)
-        accepted = build_all(store, last)
+        accepted = built(store, last)
     prompts = read_prompts(resolve(store, last.inputs["environment"]), "train")  # type: ignore[arg-type]
     shard = pl.read_parquet(accepted.input("rollouts.0").file(ROLLOUTS_FILE))
     assert len(shard) == len(prompts) > 3 and shard["tokens"].sum() == 0  # the stub counts none

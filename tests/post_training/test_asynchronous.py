@@ -22,7 +22,7 @@ from processes import ended, free_port, start, wait_for
 from small_rewards import learner, node, store_at
 
 from lineage.artifact.store import Artifact
-from lineage.build.plan import ancestors_first, build, resolve
+from lineage.build.plan import build, build_all, resolve
 from lineage.jobs.job import LaunchRecord, LaunchRequest, read_job
 from post_training.rollout_requests import RolloutRequests
 from post_training.spec import RewardRunSpec
@@ -146,8 +146,7 @@ class World:
     def trained(self) -> Artifact:
         """Train to the end, with a second attempt after the trainer was killed."""
         store = store_at(self.root)
-        for each in ancestors_first([node(spec())])[:-1]:
-            build(store, each, launcher=self.launch)
+        build_all(store, node(spec()).parents(), launcher=self.launch)
         with pytest.raises(TrainerKilledError):
             build(store, node(spec()), launcher=self.launch_asynchronous)
         build(store, node(spec()), launcher=self.launch_asynchronous)

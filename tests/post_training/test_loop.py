@@ -14,7 +14,7 @@ from memory import free_programs
 from small_rewards import base, environment, learner, node, store_at, tokenizer
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import ancestors_first, build, resolve
+from lineage.build.plan import build, build_all, resolve
 from lineage.jobs.job import JobFailedError, LaunchRecord, LaunchRequest, read_job
 from marin_assets.cli.query import ledger_of_stores
 from operations.ledger.database import opened, query
@@ -28,9 +28,7 @@ pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 def made(store: Store, spec: RewardRunSpec) -> Artifact:
-    for each in ancestors_first([node(spec)]):
-        build(store, each, launcher=here)
-    return resolve(store, node(spec))
+    return build_all(store, [node(spec)], launcher=here)[0]
 
 
 def here(launch: LaunchRequest) -> LaunchRecord:
@@ -135,8 +133,7 @@ def test_kills_at_ten_random_moments_change_no_bit(finished: Store, tmp_path: Pa
     """SIGKILL at the begin of a phase, one attempt after another, until the run ends by itself."""
     monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # as this process compiles
     store, moments = store_at(tmp_path), random.Random(7)
-    for each in ancestors_first([node(learner())])[:-1]:
-        build(store, each)
+    build_all(store, node(learner()).parents())
     phases = [(phase, iteration) for iteration in range(3) for phase in ("rollout", "reward", "update", "save")]
     for phase, iteration in sorted(moments.sample(phases, 10), key=lambda each: (each[1], phases.index(each))):
         monkeypatch.setenv("MARIN_REWARD_FAULT", f"{phase}@{iteration}")

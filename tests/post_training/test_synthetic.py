@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from chat_stub import chatting
 from small_rewards import environment, node, store_at
-from small_synthetic import ACCEPT, BASE, accepted_node, build_all, judging, shard_config, shard_node, teaching, trained_teacher
+from small_synthetic import ACCEPT, BASE, accepted_node, built, judging, shard_config, shard_node, teaching, trained_teacher
 
 from datakit.documents.normalize import NORMALIZE, NormalizeConfig
 from datakit.documents.parts import read_documents
@@ -39,7 +39,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, quick_compilation: None) -> I
     with teaching(store) as url, judging() as judge:
         accept = replace(ACCEPT, judge=replace(ACCEPT.judge, url=judge))
         accepted = accepted_node(shard_config(url), node(BASE), accept)
-        build_all(store, accepted)
+        built(store, accepted)
         yield store, accepted
 
 
@@ -95,7 +95,7 @@ def test_a_document_of_the_source_names_its_rollout(made: tuple[Store, Node]) ->
     source = synthetic_source("sums", "sums", "math", "CC0-1.0")
     raw = Node(("datakit", "raw"), "sums", RAW, source, {"accepted": accepted})
     config = NormalizeConfig("sums", source.format, source.domain)
-    documents = read_documents(build_all(store, Node(("datakit", "normalized"), "sums", NORMALIZE, config, {"raw": raw})))
+    documents = read_documents(built(store, Node(("datakit", "normalized"), "sums", NORMALIZE, config, {"raw": raw})))
     named = [json.loads(metadata) for metadata in documents["metadata"]]
     kept = rows(resolve(store, accepted), "accepted")
     assert sorted(each["rollout"] for each in named) == sorted(kept["rollout"])
@@ -107,7 +107,7 @@ def test_a_shard_is_the_same_whoever_serves_the_teacher(made: tuple[Store, Node]
     shards = shards_of(resolve(*made))
     other = store_at(tmp_path)
     with teaching(other) as url:
-        again = build_all(other, shard_node(shard_config(url, concurrency=3, claim_seconds=5.0), node(BASE)))
+        again = built(other, shard_node(shard_config(url, concurrency=3, claim_seconds=5.0), node(BASE)))
     assert any((tmp_path / ".work" / "synthetic").iterdir()), "records stay until every shard is committed"
     first = next(each for each in shards if each.spec.partition == again.spec.partition)
     assert again.spec.version == first.spec.version and again.data_version == first.data_version
@@ -117,7 +117,7 @@ def test_a_server_with_another_checkpoint_is_refused(made: tuple[Store, Node]) -
     store, _ = made
     other = replace(BASE, run=replace(BASE.run, name="other", seed=9))
     with teaching(store) as url, pytest.raises(ValueError, match="the teacher of others is"):
-        build_all(store, shard_node(shard_config(url, name="others"), node(other)))
+        built(store, shard_node(shard_config(url, name="others"), node(other)))
 
 
 def answers(messages: list[dict]) -> str | int:
@@ -135,7 +135,7 @@ def test_each_drop_has_its_reason(tmp_path: Path) -> None:
     store = store_at(tmp_path)
     with chatting(answers) as stub:
         config = shard_config(stub.url, teacher=Teacher("stub", stub.url, "chat"), most_prompts=None, name="by_url")
-        accepted = build_all(store, accepted_node(config, None, AcceptConfig()))
+        accepted = built(store, accepted_node(config, None, AcceptConfig()))
         asked = {body["messages"][0]["content"] for body in stub.bodies}
     kept, dropped = rows(accepted, "accepted"), rows(accepted, "dropped")
     train = read_prompts(resolve(store, environment()), "train")
@@ -161,7 +161,7 @@ def test_a_teacher_behind_vllm_has_the_version_that_its_operator_sets(fingerprin
     """Its card reports none, and by default its answers say how it was configured."""
     with chatting(lambda messages: "1") as stub:
         stub.fingerprints = itertools.repeat(fingerprint)
-        made = build_all(store_at(tmp_path), vllm_shard(stub.url))
+        made = built(store_at(tmp_path), vllm_shard(stub.url))
     assert set(pl.read_parquet(made.file(ROLLOUTS_FILE))["teacher_version"]) == {version}
     assert made.manifest.extra["synthetic"]["teacher_version"] == version
 
@@ -170,7 +170,7 @@ def test_a_teacher_that_changes_its_version_is_refused(tmp_path: Path) -> None:
     with chatting(lambda messages: "1") as stub:
         stub.fingerprints = itertools.chain(["5f3c1e0"] * 5, itertools.repeat("77aa0b2"))
         with pytest.raises(ValueError, match=r"answers with .*(5f3c1e0|77aa0b2)|in version 5f3c1e0, and item .* 77aa0b2"):
-            build_all(store_at(tmp_path), vllm_shard(stub.url))
+            built(store_at(tmp_path), vllm_shard(stub.url))
 
 
 def vllm_shard(url: str) -> Node:
@@ -185,7 +185,7 @@ def test_a_missing_shard_and_a_set_without_a_right_answer_are_refused(tmp_path: 
         config = shard_config(stub.url, teacher=Teacher("stub", stub.url, "chat"), most_prompts=4, unit_prompts=2)
         whole = accepted_node(config, None, AcceptConfig())
         with pytest.raises(ValueError, match=r"nothing is accepted of 8 rollouts; dropped: \{'wrong': 8\}"):
-            build_all(store, whole)
+            built(store, whole)
         first = {**whole.inputs, "rollouts": whole.inputs["rollouts"][:1]}
         with pytest.raises(ValueError, match=r"shards \[0\] of 2"):
             build(store, replace(whole, inputs=first))

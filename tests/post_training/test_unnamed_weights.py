@@ -14,7 +14,7 @@ import vllm_stub
 from small_rewards import BYTES, learner, node, store_at
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import ancestors_first, build
+from lineage.build.plan import build, build_all
 from lineage.jobs.job import LaunchRecord, LaunchRequest, read_job
 from post_training import checks
 from post_training.rollouts import UNKNOWN_POLICY
@@ -35,8 +35,7 @@ DEFAULT = {"system_fingerprint": "vllm-0.19.0-tp8-a3b21f94"}
 def store(tmp_path_factory: pytest.TempPathFactory, quick_compilation: None) -> Store:
     """A store with everything that the runs start from."""
     store = store_at(tmp_path_factory.mktemp("unnamed"))
-    for each in ancestors_first([node(learner())])[:-1]:
-        build(store, each, launcher=lambda launch: trained(launch, ""))
+    build_all(store, node(learner()).parents(), launcher=lambda launch: trained(launch, ""))
     return store
 
 

@@ -11,7 +11,7 @@ from test_pages_of_rewards import PAGES, run_page
 
 from datakit.sources.raw import RAW
 from lineage.artifact.store import Store
-from lineage.build.plan import Node, ancestors_first, build, resolve
+from lineage.build.plan import Node, build_all
 from marin_assets.cli.query import query
 from marin_assets.synthetic import synthetic_templates
 from post_training.environments.arithmetic import ADDITION, Addition
@@ -41,9 +41,8 @@ def test_the_set_of_the_page_becomes_a_source_and_its_query_names_every_row(
         synthesis = replace(declared.synthesis, teacher=Teacher("stub", stub.url, "chat"), most_prompts=20)
         small = SyntheticSet(synthesis, Node(("environments", "small"), None, ADDITION, Addition(1)), declared.accept)
         raw = Node(("datakit", "raw"), "sums", RAW, page["source"], {"accepted": accepted(small)})
-        for each in ancestors_first([raw]):
-            build(store, each)
-    assert resolve(store, raw).file("files/accepted.jsonl").read_text().count("\n") == 20
+        [made] = build_all(store, [raw])
+    assert made.file("files/accepted.jsonl").read_text().count("\n") == 20
     (question,) = re.findall(r"^\./marin query --question (\S+)$", (PAGES / PAGE).read_text(), flags=re.MULTILINE)
     query(question=question, as_json=True, root=str(tmp_path))
     found = json.loads(capsys.readouterr().out)
@@ -54,9 +53,7 @@ def test_the_set_of_the_page_becomes_a_source_and_its_query_names_every_row(
 def test_rephrasings_keep_numbers_and_are_no_copies(tmp_path: Path) -> None:
     prompts = run_page(PAGE)["prompts"]
     store = Store(str(tmp_path))
-    for each in ancestors_first([prompts]):
-        build(store, each)
-    made = resolve(store, prompts)
+    [made] = build_all(store, [prompts])
     asked = [prompt for split in ("train", "held_out") for prompt in read_prompts(made, split)]
     documents = {prompt.prompt_id.partition("/")[2] for prompt in asked}
     assert len(asked) == 2 * len(documents) and len(asked) > 50

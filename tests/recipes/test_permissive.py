@@ -9,7 +9,7 @@ import pytest
 
 from datakit.quality.score_cutoff import ScoreCutoffConfig
 from lineage.artifact.store import Store
-from lineage.build.plan import ancestors_first, build
+from lineage.build.plan import ancestors_first, build_all
 from lineage.order.mixture import MIXTURE_FILE, StepPhase
 from recipes import data
 from recipes.licences import permissive
@@ -38,7 +38,7 @@ def test_a_mixture_is_built_of_the_permissive_sources_alone(tmp_path: Path) -> N
     phases = (StepPhase(0, ((PSF, 1.0), (OTHERS, 9.0))), StepPhase(100, ((PSF, 2.0),)))
     node = mixture(small_run(phases).narrowed(permissive()))
     store = Store(str(tmp_path))
-    made = [build(store, each).artifact for each in ancestors_first([node])][-1]
+    made = build_all(store, [node])[0]
     frozen = json.loads(made.files(MIXTURE_FILE)[0].read_text())
     assert [component["name"] for component in frozen["components"]] == [PSF]
     assert [phase["weights"] for phase in frozen["phases"]] == [{PSF: 1.0}, {PSF: 2.0}]

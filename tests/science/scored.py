@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, ancestors_first, build, resolve
+from lineage.build.plan import Node, build_all
 from lineage.stage import Stage
 from lineage.writing.writer import Writer
 
@@ -30,6 +30,4 @@ SCORE = Stage("tests.score", "1", write_score)
 def made(root: Path, node: Node) -> Artifact:
     """Build a node and all above it in a new store."""
     store = Store(str(root))
-    for ancestor in ancestors_first([node]):
-        build(store, ancestor)
-    return resolve(store, node)
+    return build_all(store, [node])[0]

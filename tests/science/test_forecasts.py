@@ -12,7 +12,7 @@ import pytest
 from simulated import sweep, trials
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, ancestors_first, build, resolve, spec_of
+from lineage.build.plan import Node, ancestors_first, build, build_all, resolve, spec_of
 from lineage.config import to_jsonable
 from lineage.jobs.job import Job
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
@@ -95,8 +95,7 @@ def made(store: Store, node: Node) -> Artifact:
 
 
 def trained(store: Store, node: Node) -> Artifact:
-    for ancestor in ancestors_first([node])[:-1]:
-        build(store, ancestor)
+    build_all(store, node.parents())
     inputs = {name: resolve(store, parent) for name, parent in node.inputs.items() if isinstance(parent, Node)}
     return train(Job(store, spec_of(store, node), dict(inputs), "f", ""))
 
@@ -126,8 +125,7 @@ def after(honest: Store, tmp_path: Path) -> Store:
 def fitted(tmp_path_factory: pytest.TempPathFactory) -> Store:
     """A store of what a forecast is made from."""
     store = Store(str(tmp_path_factory.mktemp("fitted")))
-    for node in ancestors_first([forecast_node()])[:-1]:
-        build(store, node)
+    build_all(store, forecast_node().parents())
     return store
 
 

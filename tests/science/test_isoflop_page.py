@@ -21,7 +21,7 @@ from benchmarks.science.isoflop_study import (
 )
 from benchmarks.science.isoflop_study import trials as declared_trials
 from lineage.artifact.store import Store
-from lineage.build.plan import Node, ancestors_first, build, exists, resolve, spec_of
+from lineage.build.plan import Node, ancestors_first, build, build_all, exists, resolve, spec_of
 from lineage.writing.write import writing
 from science.forecasts.scoring import interval_score
 from trainer.spec.config import RunSpec
@@ -59,8 +59,7 @@ def write_runs(store: Store, study: Study) -> None:
         run = next(parent for parent in node.parents() if parent.key[0] in ("sweeps", "runs")).config.run
         return law(run, middle) + float(random.normal(0, SIGMA))
 
-    for ancestor in ancestors_first([mixture(study, True, 0)]):
-        build(store, ancestor)
+    build_all(store, [mixture(study, True, 0)])
     policy = resolve(store, mixture(study, True, 0)).data_version
     for (_, _), multiplier, node in rate_trials(study):
         written(store, node, 4.0 + float(np.log(multiplier)) ** 2, policy)

@@ -5,12 +5,13 @@ Caches and mixtures are real; what a run would lose is a function of its mixture
 
 import json
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 import pytest
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, ancestors_first, build, resolve
+from lineage.build.plan import Node, build_all, resolve
 from lineage.order.chosen import CHOSEN_MIXTURE, WEIGHTS, ChosenMixtureConfig
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.order.order import DataOrder
@@ -94,6 +95,7 @@ def declared(name: str, weights: np.ndarray, seed: int, policy: Policy | None = 
     return result_of(name, mixture, seed, policy)
 
 
+@cache
 def designed() -> list[tuple[Designed, np.ndarray]]:
     """16 designs, and three repeats at two anchors."""
     rows = [(Designed(f"d{i:02d}", i), weights) for i, weights in enumerate(swarm(SEARCH.proportional, SEARCH.limits, 16, 0))]
@@ -113,6 +115,7 @@ def snr(of: Node) -> Node:
     return Node(("swarm", "snr"), None, SWARM_SNR, SnrConfig(), {"table": of})
 
 
+@cache
 def proposal(config: SwarmProposalConfig = SEARCH, name: str = "proposal") -> Node:
     return Node(("swarm", name), None, SWARM_PROPOSAL, config, {"table": table(), "snr": snr(table())})
 
@@ -155,9 +158,7 @@ def confirmation(results: dict[tuple[str, int], Node] | None = None) -> Node:
 
 
 def made(store: Store, node: Node) -> Artifact:
-    for each in ancestors_first([node]):
-        build(store, each)
-    return resolve(store, node)
+    return build_all(store, [node])[0]
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from small_runs import DAY, small_ferry
 from whole_lab import instance_of
 
 from lineage.artifact.store import Store
-from lineage.build.plan import Node, ancestors_first, build, resolve
+from lineage.build.plan import Node, build, build_all, resolve
 from lineage.shards.execution import Execution
 from lineage.upkeep.mirror import mirror
 from recipes import ferry as recipe
@@ -100,8 +100,7 @@ def main(picture: Path) -> None:
         made = Store(f"{scratch}/made", f"{scratch}/work")
         ferry = small_ferry()
         build(made, recipe.roster(ferry, DAY, reachable=True))
-        for node in ancestors_first(recipe.final_checkpoint(ferry.run(DAY, reachable=True)).parents()):
-            build(made, node, execution=Execution(2))
+        build_all(made, recipe.final_checkpoint(ferry.run(DAY, reachable=True)).parents(), execution=Execution(2))
         with watched(Path(scratch), made) as world:
             build(world.store, world.final)
             until(world.reported, "the sensor reports the checkpoint")

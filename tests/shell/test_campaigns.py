@@ -8,7 +8,7 @@ from small import FinishedFerry
 from small_runs import DAY, small_run
 
 from lineage.artifact.store import Store
-from lineage.build.plan import Node, Stage, ancestors_first, build, resolve
+from lineage.build.plan import Node, Stage, build, build_all, resolve
 from marin_assets.consistency import check_consistency
 from marin_assets.due import due_rules, results_check
 from marin_assets.operations import delete_expired, pass_rate_asset
@@ -76,8 +76,7 @@ def test_sensors_see_a_ferry_that_the_command_line_made(finished_ferry: Finished
 @pytest.mark.slow
 def test_each_new_checkpoint_is_reported_once_and_its_evaluations_requested(finished_ferry: FinishedFerry) -> None:
     run = small_run("tiny")
-    for node in ancestors_first([checkpoint(run, run.spec.num_steps)]):
-        build(finished_ferry.lab.store, node, launcher=finished_ferry.lab.launcher)
+    build_all(finished_ferry.lab.store, [checkpoint(run, run.spec.num_steps)], launcher=finished_ferry.lab.launcher)
     sensor = checkpoint_sensor([run])
     with dg.build_sensor_context(instance=finished_ferry.instance, resources={"lab": finished_ferry.resource}) as context:
         first = sensor(context)

@@ -14,7 +14,7 @@ from rich.console import Console
 from small_assets import TODAY
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, ancestors_first, build, resolve
+from lineage.build.plan import Node, build_all, resolve
 from lineage.jobs.job import LaunchRecord, LaunchRequest, read_job
 from lineage.match_tiers import STANDING_TIERS
 from marin_assets.cli.audit import print_audit
@@ -82,8 +82,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
     """Everything above the audit of the learner, made without Dagster."""
     lab = Lab.at(str(tmp_path_factory.mktemp("rewards")), launcher=here)
     run = learner()
-    for node in ancestors_first([audit_of_rollouts(run, 4), held_out(run, 4)]):
-        build(lab.store, node, launcher=here)
+    build_all(lab.store, [audit_of_rollouts(run, 4), held_out(run, 4)], launcher=here)
     return lab
 
 

@@ -16,7 +16,7 @@ from small import repository
 
 from datakit.sources.roster import registry_reachable
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import ancestors_first, build
+from lineage.build.plan import build_all
 from lineage.trust.verdicts import quarantine
 from recipes import ferry as recipe
 from recipes.data import suite
@@ -32,7 +32,7 @@ type Marin = Callable[..., subprocess.CompletedProcess[str]]
 def published(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
     """The suite that the first lab, this checkout, publishes."""
     store = Store(str(tmp_path_factory.mktemp("first") / "artifacts"))
-    return [build(store, node).artifact for node in ancestors_first([suite(Suite("vendored", "vendored"))])][-1]
+    return build_all(store, [suite(Suite("vendored", "vendored"))])[0]
 
 
 @pytest.fixture(scope="module")

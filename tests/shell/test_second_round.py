@@ -11,7 +11,7 @@ from small_runs import small_corpus, small_run
 from test_searches import World
 
 from lineage.artifact.store import Store
-from lineage.build.plan import ancestors_first, build, resolve, spec_of
+from lineage.build.plan import ancestors_first, build, build_all, resolve, spec_of
 from lineage.config import to_jsonable
 from lineage.order.chosen import WEIGHTS
 from lineage.storage.digests import identity_digest
@@ -58,8 +58,7 @@ def counted(store: Store) -> Swarm:
 def world(tmp_path: Path) -> Iterator[tuple[World, Swarm]]:
     """A lab whose first round has results, which were written and not trained; everything after them is made for real."""
     store = LabResource(root=str(tmp_path), workers=1).lab().store
-    for node in ancestors_first([token_cache(TOKENS, source) for source in SOURCES]):
-        build(store, node)
+    build_all(store, [token_cache(TOKENS, source) for source in SOURCES])
     of = counted(store)
     for node in ancestors_first(results(of.trials)):
         if node.stage.job is None:

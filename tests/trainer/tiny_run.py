@@ -13,7 +13,7 @@ import polars as pl
 from tiny import tiny_model, tiny_spec
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, Stage, ancestors_first, build, resolve, spec_of
+from lineage.build.plan import Node, Stage, build_all, resolve, spec_of
 from lineage.jobs.job import Job, write_job
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.order.token_shards import tokens_extra, write_token_shard
@@ -68,8 +68,7 @@ def checkpoint_node(run: RunSpec, step: int, text: Text = COUNTING) -> Node:
 def prepared(root: Path, node: Node) -> Store:
     """A store with all that a node is made from."""
     store = Store(str(root))
-    for ancestor in ancestors_first([node])[:-1]:
-        build(store, ancestor)
+    build_all(store, node.parents())
     return store
 
 
