@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -27,13 +28,19 @@ ALLOWED = {
 }
 
 
+@cache
+def imports_of(path: Path) -> tuple[ast.Import | ast.ImportFrom, ...]:
+    """The import statements of a file, anywhere in it."""
+    return tuple(node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Import | ast.ImportFrom))
+
+
 def imported_by(path: Path) -> set[str]:
     """Top-level names that a file imports, anywhere in it."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in imports_of(path):
         if isinstance(node, ast.Import):
             names |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
+        else:
             assert not node.level, f"{path}: relative import"
             names.add((node.module or "").split(".")[0])
     return names
@@ -69,10 +76,10 @@ def module_graph() -> dict[str, set[str]]:
     edges: dict[str, set[str]] = {}
     for name, path in names.items():
         imported: set[str] = set()
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in imports_of(path):
             if isinstance(node, ast.Import):
                 imported |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module:
+            elif node.module:
                 whole = {f"{node.module}.{alias.name}" for alias in node.names}
                 imported |= {module if module in names else node.module for module in whole}
         edges[name] = (imported & names.keys()) - {name}
@@ -137,7 +144,7 @@ def test_private_dagster_stays_in_its_wrapper() -> None:
         path.relative_to(ROOT).as_posix()
         for package in SHELL
         for path in (ROOT / package).rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in imports_of(path)
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dagster._")
     ]
     assert set(private) == {"resources/dagster_private.py"}

@@ -28,7 +28,7 @@ from trainer.spec.compute import ACCELERATOR_BLOCK, Backend, Compute, Remat, los
 from trainer.spec.config import RunSpec
 from trainer.spec.mesh import Layout, MeshShape
 from trainer.spec.moe import MoeConfig
-from trainer.step import initial_step_state
+from trainer.step import StepState, initial_step_state
 
 MESH_AXES = ("slice", "data", "expert", "tensor")
 
@@ -60,8 +60,7 @@ class Footprint:
 
 def footprint(spec: RunSpec, shape: MeshShape, devices: int) -> Footprint:
     """Of a step with the first phase's batch. Raises: ValueError for an array or batch that the mesh cannot divide."""
-    model = eqx.filter_eval_shape(lambda: init_model(spec.model, key=jax.random.key(spec.seed)))
-    state = eqx.filter_eval_shape(lambda m: initial_step_state(spec, m), model)
+    model, state = _shapes(spec)
     sizes = shape.sizes(devices)
     layout = Layout(cast(Mesh, AbstractMesh(sizes, MESH_AXES)))  # only shapes are placed on it
     batch = spec.batches.size(0)
@@ -81,6 +80,17 @@ def footprint(spec: RunSpec, shape: MeshShape, devices: int) -> Footprint:
         device_working_bytes=_working_bytes(spec, model, layout, sizes, microbatch // layout.batch_shards),
         replicated_arrays=sum(not any(sharding.spec) for sharding in jax.tree.leaves(layout.shardings(state))),
     )
+
+
+def state_bytes(spec: RunSpec) -> int:
+    """Bytes of parameters, optimizer state, average and guards together."""
+    return _bytes(_shapes(spec)[1])
+
+
+def _shapes(spec: RunSpec) -> tuple[LanguageModel, StepState]:
+    """The model and the state of its first step, as shapes."""
+    model = eqx.filter_eval_shape(lambda: init_model(spec.model, key=jax.random.key(spec.seed)))
+    return model, eqx.filter_eval_shape(lambda m: initial_step_state(spec, m), model)
 
 
 def _is_trained(leaf: object) -> bool:

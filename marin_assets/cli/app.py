@@ -18,6 +18,7 @@ import typer
 from typer._click import Command as ClickCommand
 from typer._click import Context, HelpFormatter
 from typer._click.exceptions import ClickException, NoArgsIsHelpError
+from typer._click.shell_completion import CompletionItem
 from typer.core import TyperGroup
 from typer.main import get_command
 
@@ -51,6 +52,13 @@ class LazyGroup(TyperGroup):
             single.command(cmd_name)(command)
             command = single
         return get_command(command)
+
+    def shell_complete(self, ctx: Context, incomplete: str) -> list[CompletionItem]:
+        """Complete a name from the table. The base class would import every command to ask it for its help."""
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        names = (name for name in COMMANDS if name.startswith(incomplete))
+        return [CompletionItem(name, help=COMMANDS[name].summary) for name in names]
 
     def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, ClickCommand | None, list[str]]:
         if args[0] not in COMMANDS and not ctx.resilient_parsing:

@@ -13,8 +13,9 @@ import polars as pl
 import pytest
 from inputs import printed_after_a_kill
 
-from datakit.documents.normalize import NORMALIZE, NormalizeConfig
+from datakit.documents.normalize import NORMALIZE, NormalizeConfig, normalize
 from datakit.documents.parts import read_documents
+from datakit.documents.sorted_runs import Cut
 from datakit.readers.html_text import html_to_text
 from datakit.readers.read import Record, read_file
 from datakit.sources.source import Format, PypiFiles, Records, Source, WheelPin
@@ -46,9 +47,18 @@ def write_files(out: Writer, config: Files) -> None:
 FILES = Stage("tests.files", "1", write_files)
 
 
-def normalized(root: Path, files: Mapping[str, str], format: Format | Records = "text", workers: int = 1) -> Artifact:
+def in_small_shards(out: Writer, config: NormalizeConfig, raw: Artifact) -> None:
+    normalize(out, config, raw, Cut(shard_bytes=1 << 16))
+
+
+SMALL_SHARDS = Stage("tests.normalize", "1", in_small_shards)
+
+
+def normalized(
+    root: Path, files: Mapping[str, str], format: Format | Records = "text", workers: int = 1, stage: Stage = NORMALIZE
+) -> Artifact:
     raw = Node(("raw",), "s", FILES, Files(files))
-    node = Node(("normalized",), "s", NORMALIZE, NormalizeConfig("s", format, "prose"), {"raw": raw})
+    node = Node(("normalized",), "s", stage, NormalizeConfig("s", format, "prose"), {"raw": raw})
     store = Store(str(root))
     build(store, raw)
     return build(store, node, execution=Execution(workers)).artifact
@@ -131,15 +141,15 @@ def test_a_wrong_field_name_stops_and_names_what_is_there(tmp_path: Path) -> Non
 
 
 def test_workers_change_no_byte(tmp_path: Path) -> None:
-    files = {f"{i:02d}": f"document {i} " * 300_000 for i in range(6)}
-    versions = {normalized(tmp_path / str(w), files, workers=w).data_version for w in (1, 2)}
+    files = {f"{i:02d}": f"document {i} " * 3_000 for i in range(6)}
+    versions = {normalized(tmp_path / str(w), files, workers=w, stage=SMALL_SHARDS).data_version for w in (1, 2)}
     assert len(versions) == 1
 
 
 def test_a_kill_in_normalize_costs_the_shard_and_changes_no_byte(tmp_path: Path) -> None:
     """The child dies inside the second of three shards (its reader kills it); the next run redoes two, not three."""
-    files = {f"{i}": f"document {i} " * 900_000 for i in range(3)}
-    whole = normalized(tmp_path / "whole", files)
+    files = {f"{i}": f"document {i} " * 9_000 for i in range(3)}
+    whole = normalized(tmp_path / "whole", files, stage=SMALL_SHARDS)
     code = (
         "import os, signal, sys, datakit.documents.normalize as n; from pathlib import Path; from test_normalize import *\n"
         "real, marker = n.read_file, Path(sys.argv[1]) / 'read'\n"
@@ -148,7 +158,8 @@ def test_a_kill_in_normalize_costs_the_shard_and_changes_no_byte(tmp_path: Path)
         "    if marker.read_text() == '01': os.kill(os.getpid(), signal.SIGKILL)\n"
         "    yield from real(format, name, path, span)\n"
         "n.read_file = read\n"
-        "print(normalized(Path(sys.argv[1]), {str(i): f'document {i} ' * 900_000 for i in range(3)}).data_version)"
+        "files = {str(i): f'document {i} ' * 9_000 for i in range(3)}\n"
+        "print(normalized(Path(sys.argv[1]), files, stage=SMALL_SHARDS).data_version)"
     )
     root = tmp_path / "killed"
     assert printed_after_a_kill(code, root) == [whole.data_version]

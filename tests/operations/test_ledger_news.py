@@ -45,7 +45,7 @@ def test_it_has_what_is_there_after_any_commits_purges_folds_and_rebuilds(tmp_pa
     follow(logged(tmp_path), random.Random(seed), 40)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_tables_of_a_bucket_have_what_is_there_and_its_root_is_not_listed(
     gcs: GcsServer, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

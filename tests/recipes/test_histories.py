@@ -14,10 +14,9 @@ from recipes.histories.phase import From, History
 from recipes.histories.picture import draw
 from recipes.histories.sizes import checkpoint_bytes
 from recipes.planned_runs import june
-from trainer.footprint import footprint
+from trainer.footprint import state_bytes
 from trainer.learning_rate import learning_rates
 from trainer.spec.config import RunSpec
-from trainer.spec.mesh import MeshShape
 from trainer.spec.moe import MoeConfig
 
 
@@ -75,9 +74,7 @@ def test_a_warm_start_changes_no_more_of_the_model_than_it_names(history: Histor
 @pytest.mark.parametrize("history", declared_histories(), ids=lambda history: history.name)
 def test_checkpoints_have_the_size_of_the_trainer_s_own_state(history: History) -> None:
     for phase in {phase.spec.optimizer: phase for phase in history.phases}.values():
-        exact = footprint(replace(phase.spec, microbatch_size=None), MeshShape(), 64)
-        assert checkpoint_bytes(phase.spec) == pytest.approx(exact.state_bytes, rel=1e-3), phase.name
-        assert phase.spec.model.num_parameters == exact.parameters
+        assert checkpoint_bytes(phase.spec) == pytest.approx(state_bytes(phase.spec), rel=1e-3), phase.name
 
 
 def test_the_rate_runs_on_where_one_line_is_split_over_phases() -> None:

@@ -23,7 +23,7 @@ def drawn(random: np.random.Generator, flops: np.ndarray, orders: int) -> np.nda
     )
 
 
-@pytest.mark.parametrize("asymptote", [FLOOR, None])
+@pytest.mark.parametrize("asymptote", [FLOOR, pytest.param(None, marks=pytest.mark.slow)])
 def test_the_interval_of_the_largest_branch_holds_as_often_as_it_says(asymptote: float | None) -> None:
     random, held, refused = np.random.default_rng(0), [], 0
     for _ in range(250):

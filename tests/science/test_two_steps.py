@@ -20,7 +20,7 @@ def test_a_curve_without_scatter_is_the_planted_one() -> None:
     np.testing.assert_allclose(curve.at(new), planted(new), atol=1e-6)
 
 
-@pytest.mark.parametrize("target", [2.4, 3.1])
+@pytest.mark.parametrize("target", [pytest.param(2.4, marks=pytest.mark.slow), 3.1])
 def test_intervals_of_a_new_run_hold_as_often_as_they_say(target: float) -> None:
     """The forecast of the loss is right: its draws are normal around a centre that is itself off by its error."""
     random = np.random.default_rng(0)
