@@ -77,11 +77,9 @@ class EncodedPrompts:
 def chosen(count: int, wanted: int, iteration: int, seed: int) -> list[int]:
     """Return the indices of an iteration's prompts. They are consecutive in passes; a pass is a permutation of all prompts."""
     first = iteration * wanted
-    places = []
-    for position in range(first, first + wanted):
-        whole, within = divmod(position, count)
-        places.append(int(_permutation(count, seed, whole)[within]))
-    return places
+    passes, within = np.divmod(np.arange(first, first + wanted), count)
+    permutations = {whole: _permutation(count, seed, whole) for whole in np.unique(passes).tolist()}
+    return [int(permutations[whole][place]) for whole, place in zip(passes.tolist(), within.tolist(), strict=True)]
 
 
 def _permutation(count: int, seed: int, whole: int) -> np.ndarray:

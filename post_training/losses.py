@@ -7,6 +7,7 @@ the sampling distribution (temperature and kept set), in nats.
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
@@ -100,18 +101,20 @@ def kl_in_reward(
     return kl.coefficient * ((sampled - reference) * mask).sum(axis=1)
 
 
-def token_weights(config: LossConfig, mask: Float[Array, "B T"], max_new_tokens: int) -> Float[Array, "B T"]:
+def token_weights(
+    config: LossConfig, mask: Float[Array | np.ndarray, "B T"], max_new_tokens: int
+) -> Float[Array | np.ndarray, "B T"]:
     """Weight of every token, so that the loss is the sum of weight x token loss.
 
     `sequence_mean`: 1 / (B length_b); `token_mean`: 1 / sum of lengths; `fixed_length`: 1 / (B max_new_tokens). B counts the
-    completions with a token that counts.
+    completions with a token that counts. The result is of JAX or of NumPy, like `mask`.
     """
     lengths = mask.sum(axis=1, keepdims=True)
-    rows = jnp.maximum((lengths > 0).sum(), 1)
+    rows = (lengths > 0).sum().clip(min=1).astype(mask.dtype)
     match config.aggregate:
         case "sequence_mean":
-            return mask / jnp.maximum(lengths, 1.0) / rows
+            return mask / lengths.clip(min=1.0) / rows
         case "token_mean":
-            return mask / jnp.maximum(mask.sum(), 1.0)
+            return mask / mask.sum().clip(min=1.0)
         case "fixed_length":
             return mask / (rows * max_new_tokens)

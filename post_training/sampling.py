@@ -1,6 +1,7 @@
 """The rollouts of one iteration: a pure function of the policy, the seed and the iteration."""
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -20,6 +21,9 @@ from post_training.sampler import Sampler, compiled_sampler
 from post_training.spec import Imitate, RewardRunSpec
 from trainer.model.protocol import LanguageModel
 from trainer.spec.compute import Compute
+
+type Scores = tuple[Array, Array]
+"""Log-probabilities and entropies of some rows."""
 
 
 @dataclass(frozen=True)
@@ -85,16 +89,22 @@ class Roller:
     ) -> pl.DataFrame:
         """Compute log-probabilities of sampled rows, judge them, and return the table (`rollout_table`)."""
         prompts = [self.encoded.prompts[place] for place in places]
-        drawn = self._scored(policy, drawn.shortened(self.spec.run.seq_len))
-        ends = zip(drawn.tokens, drawn.prompt_lengths, drawn.lengths, strict=True)
-        texts = [self.words.text(row[start:end].tolist()) for row, start, end in ends]
-        alive("reward", iteration)
-        if isinstance(self.spec.advantage, Imitate):
-            verdicts = [graded(True, "the environment's answer") for _ in texts]
-        else:
-            verdicts = verify(self.judge, prompts, texts)
+        drawn = drawn.shortened(self.spec.run.seq_len)
+        before = self._started(policy, drawn)
+        # JAX computes what one thread starts in order. A second thread gives the second core the reference, while texts are
+        # judged.
+        with ThreadPoolExecutor(1, thread_name_prefix="reference") as thread:
+            reference = thread.submit(self._of_reference, drawn)
+            ends = zip(drawn.tokens, drawn.prompt_lengths, drawn.lengths, strict=True)
+            texts = [self.words.text(row[start:end].tolist()) for row, start, end in ends]
+            alive("reward", iteration)
+            if isinstance(self.spec.advantage, Imitate):
+                verdicts = [graded(True, "the environment's answer") for _ in texts]
+            else:
+                verdicts = verify(self.judge, prompts, texts)
+            scored = self._scored(drawn, before, reference.result())
         trained = policy_digest(policy), step
-        return rollout_table(self.spec, iteration, trained, prompts, drawn, texts, verdicts, origins)
+        return rollout_table(self.spec, iteration, trained, prompts, scored, texts, verdicts, origins)
 
     def _sampled(self, policy: LanguageModel, iteration: int) -> Drawn:
         seq_len, count = self.spec.run.seq_len, self.spec.sampling.completions
@@ -124,22 +134,30 @@ class Roller:
         zeros = np.zeros((len(places), self.spec.sampling.max_new_tokens), np.float32)
         return Drawn(tokens, starts, lengths, np.ones(len(places), bool), zeros, zeros, zeros)
 
-    def _scored(self, policy: LanguageModel, drawn: Drawn) -> Drawn:
-        """Add the trainer's log-probabilities of policy and reference, computed for as many rows at once as an update reads."""
+    def _started(self, model: LanguageModel, drawn: Drawn) -> list[Scores]:
+        """Start to compute the trainer's log-probabilities of a model, for as many rows at once as an update reads."""
         rows, size = len(drawn.tokens), self.spec.run.microbatch_size or self.spec.run.batches.size(0)
         parts = [slice(first, first + size) for first in range(0, rows, size)]
+        return [
+            self.log_probs(
+                model, drawn.tokens[at], drawn.prompt_lengths[at], drawn.mask.shape[1],
+                None if drawn.kept is None else drawn.kept[at],
+            )
+            for at in parts
+        ]  # fmt: skip
 
-        def scored(model: LanguageModel) -> tuple[np.ndarray, ...]:
-            of_batches = [
-                self.log_probs(
-                    model, drawn.tokens[at], drawn.prompt_lengths[at], drawn.mask.shape[1],
-                    None if drawn.kept is None else drawn.kept[at],
-                )
-                for at in parts
-            ]  # fmt: skip
-            return tuple(np.concatenate(each) * drawn.mask for each in zip(*of_batches, strict=True))
+    def _of_reference(self, drawn: Drawn) -> np.ndarray | None:
+        """Return the log-probabilities of the reference, if there is one."""
+        return None if self.reference is None else read_scores(self._started(self.reference, drawn), drawn)[0]
 
-        before, entropy = scored(policy)
-        reference = None if self.reference is None else scored(self.reference)[0]
+    def _scored(self, drawn: Drawn, started: list[Scores], reference: np.ndarray | None) -> Drawn:
+        """Wait for the policy's log-probabilities, and add them and those of the reference."""
+        before, entropy = read_scores(started, drawn)
         sampler = before if isinstance(self.spec.advantage, Imitate) else drawn.log_probs
         return replace(drawn, log_probs=sampler, before=before, entropy=entropy, reference=reference)
+
+
+def read_scores(started: list[Scores], drawn: Drawn) -> tuple[np.ndarray, np.ndarray]:
+    """Wait for log-probabilities and entropies of all rows; 0 beyond the end of a completion."""
+    log_probs, entropy = (np.concatenate(each) * drawn.mask for each in zip(*started, strict=True))
+    return log_probs, entropy

@@ -1,11 +1,12 @@
 """The loop: rollouts of an iteration as an artifact, updates from it, checkpoints between iterations, exact resume.
 
-A killed run continues from its last checkpoint. Rollouts that exist are read again. Their policy digest shows that the same
-policy made them.
+A thread commits the rollouts while the updates read them, and an iteration ends when they are on record. A killed run continues
+from its last checkpoint. Rollouts that exist are read again. Their policy digest shows that the same policy made them.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import jax
@@ -143,20 +144,24 @@ class _Loop:
         current = StepState(dynamic, state.optimizer, state.skip, state.ema, fixed)
         kept = {*config.run.saved_steps(config.step)}
         self.digests = self._earlier(state.step // updates)
-        for iteration in range(state.step // updates, config.step // updates):
-            policy = joined(current.parameters, current.router, static)
-            table = self._rollouts(policy, iteration)
-            self.alive("update", iteration)
-            current = self._updated(current, iteration, table)
-            done = (iteration + 1) * updates
-            leaves = self.stop.requested.is_set() and done != config.step
-            if done in kept or leaves or self.saver.rolling_is_due():
-                self.alive("save", iteration)
-                reached = TrainState(joined(current.parameters, current.router, static), current.optimizer, done, current.skip)
-                self._save(reached, rolling=done not in kept)
-            if leaves:
-                self.saver.wait()
-                raise PreemptedError(f"{config.run.name}: asked to leave; checkpoint saved at step {done}, resume from there")
+        with ThreadPoolExecutor(1, thread_name_prefix="rollouts") as thread:
+            for iteration in range(state.step // updates, config.step // updates):
+                policy = joined(current.parameters, current.router, static)
+                table, committed = self._rollouts(policy, iteration, thread)
+                self.alive("update", iteration)
+                current = self._updated(current, iteration, table)
+                self._learned_from(committed())  # before a checkpoint names them
+                done = (iteration + 1) * updates
+                leaves = self.stop.requested.is_set() and done != config.step
+                if done in kept or leaves or self.saver.rolling_is_due():
+                    self.alive("save", iteration)
+                    model = joined(current.parameters, current.router, static)
+                    self._save(TrainState(model, current.optimizer, done, current.skip), rolling=done not in kept)
+                if leaves:
+                    self.saver.wait()
+                    raise PreemptedError(
+                        f"{config.run.name}: asked to leave; checkpoint saved at step {done}, resume from there"
+                    )
 
     def _earlier(self, iterations: int) -> dict[str, str]:
         """Return the digests of the shards before a resume. Raises: ValueError if one is missing."""
@@ -169,37 +174,52 @@ class _Loop:
             versions[spec.partition or ""] = there.data_version
         return versions
 
-    def _rollouts(self, policy: LanguageModel, iteration: int) -> pl.DataFrame:
-        """Return the rollouts of an iteration: existing ones, or new ones. Raises: ValueError if another policy made them."""
+    def _rollouts(
+        self, policy: LanguageModel, iteration: int, thread: ThreadPoolExecutor
+    ) -> tuple[pl.DataFrame, Callable[[], Artifact]]:
+        """Return the rollouts of an iteration, existing ones or new ones, and a function that returns their artifact. New ones
+        are committed in the thread while the update reads them; the function waits for that.
+
+        Raises: ValueError if another policy made existing ones.
+        """
         spec = rollouts_spec(self.job, self.config, iteration)
         artifact = self.job.store.find(spec)
         trained = policy_digest(policy), iteration * self.config.updates
         if artifact is None:
             table = self.roller.rollouts(policy, trained[1], iteration, self.alive)
-            with self.job.writing(spec, self.saver.cost) as out:
-                write_rollouts(out, self.config, table, trained, self.roller.dropped)
-            artifact = out.artifact
-        table = pl.read_parquet(artifact.file(ROLLOUTS_FILE))
+            return table, thread.submit(self._committed, spec, table, trained, dict(self.roller.dropped)).result
         there = artifact.manifest.extra["rollouts"]["policy_digest"]
         if there != trained[0]:
             raise ValueError(
                 f"{artifact.uri} was made for the policy {there}, this run has {trained[0]} at iteration {iteration}: "
                 "the updates before it did not give the same bits; run on the machine that began, or delete the rollouts"
             )
-        self.digests[spec.partition or ""] = artifact.data_version
-        facts = artifact.manifest.extra["iteration"]
+        return pl.read_parquet(artifact.file(ROLLOUTS_FILE)), lambda: artifact
+
+    def _committed(
+        self, spec: ArtifactSpec, table: pl.DataFrame, trained: tuple[str, int], dropped: Mapping[str, int]
+    ) -> Artifact:
+        """Write the rollouts of an iteration. `trained`: digest and step of the policy that is trained."""
+        with self.job.writing(spec, self.saver.cost) as out:
+            write_rollouts(out, self.config, table, trained, dropped)
+        return out.artifact
+
+    def _learned_from(self, rollouts: Artifact) -> None:
+        """Remember rollouts on record, for the checkpoints."""
+        self.digests[rollouts.spec.partition or ""] = rollouts.data_version
+        facts = rollouts.manifest.extra["iteration"]
         shown = ", ".join(f"{name} {value:.4g}" for name, value in facts.items() if value is not None)
-        log.info("%s iteration %d: %s", self.config.run.name, iteration, shown)
-        return table
+        log.info("%s iteration %d: %s", self.config.run.name, rollouts.spec.config["iteration"], shown)
 
     def _updated(self, state: StepState, iteration: int, table: pl.DataFrame) -> StepState:
         run = self.config.run
         drawn = drawn_of(self.config, table, self.roller.words.stop)
-        rows = []
+        started = []
         for number, batch in enumerate(batches(self.config, iteration, table, drawn)):
             step = iteration * self.config.updates + number
             state, metrics = self.step_fn(state, batch, step)
-            rows.append(row_of(run, step, metrics))
+            started.append((step, metrics))
+        rows = [row_of(run, step, metrics) for step, metrics in started]  # waits: after the last update was started
         read = pl.DataFrame(rows, schema=METRICS_SCHEMA, orient="row")
         self.metrics = pl.concat([self.metrics, read], how="diagonal")
         return state

@@ -78,7 +78,8 @@ def batches(spec: RewardRunSpec, iteration: int, table: pl.DataFrame, drawn: Dra
         order = order_of_rows(spec, iteration, epoch)
         for start in range(0, rows, size):
             at = order[start : start + size]
-            weights = np.asarray(token_weights(spec.loss, jnp.asarray(mask[at]), spec.sampling.max_new_tokens))
+            # In NumPy: an operation of JAX would wait for the update that runs.
+            weights = token_weights(spec.loss, mask[at], spec.sampling.max_new_tokens)
             parts = 1 if spec.run.microbatch_size is None else size // spec.run.microbatch_size
             yield Completions(
                 drawn.tokens[at], drawn.prompt_lengths[at], drawn.before[at], drawn.log_probs[at], reference[at], advantage[at],

@@ -1,8 +1,10 @@
 """The loop as a job of the lab: what it commits, what it refuses, and that a kill changes no bit."""
 
 import datetime
+import errno
 import os
 import random
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -143,6 +145,21 @@ def test_kills_at_ten_random_moments_change_no_bit(finished: Store, tmp_path: Pa
     build(store, node(learner()))
     assert contents(store, "rewards") == contents(finished, "rewards")
     assert "MARIN_REWARD_FAULT" not in os.environ
+
+
+@pytest.mark.slow
+def test_no_checkpoint_is_saved_before_its_rollouts_are_on_record(finished: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are committed in a thread while the updates read them."""
+
+    def slow_and_full(*_: object) -> None:
+        time.sleep(0.2)
+        raise OSError(errno.EIO, "the disk does not answer")
+
+    monkeypatch.setattr("post_training.train.write_rollouts", slow_and_full)
+    spec = learner(iterations=1, run=replace(learner(1).run, name="unwritten"))
+    with pytest.raises(OSError, match="the disk does not answer"):
+        build(finished, node(spec), launcher=here)
+    assert not list(finished.artifacts("runs", "unwritten"))
 
 
 def test_an_asynchronous_run_without_workers_says_what_is_missing(finished: Store) -> None:
