@@ -44,10 +44,13 @@ def numbered(
 
     Columns are int64, or uint64, which are kept bit by bit.
 
-    Rows of one number keep their order. Files are `<name>-*.npy`.
+    Rows of one number keep their order. Files are `<name>-*.npy`. A single small part needs no shuffle.
     """
-    tasks = [(tuple(columns), *task) for task in tasks_of(parts)]
     count = min(below, range_count(sum(part.bytes for part in parts)))
+    if count == len(parts) == 1:
+        rows = _in_order(_chosen(columns, engine.table(parts[0])))
+        return Numbered((_flat_file(folder, name, 0, rows),), below, rows.num_rows)
+    tasks = [(tuple(columns), *task) for task in tasks_of(parts)]
     sorted_parts = engine.shuffle(out, Shuffle(f"{name}-by-number", _chosen, tasks, columns[0], _in_order, count, below=below))
     return Numbered(flat_files(engine, sorted_parts, folder, name), below, sum(part.rows for part in sorted_parts))
 
@@ -57,10 +60,13 @@ def flat_files(engine: TableEngine, parts: Sequence[Part], folder: Path, name: s
 
     uint64 columns are kept bit by bit.
     """
-    paths = tuple(folder / f"{name}-{index:06d}.npy" for index in range(len(parts)))
-    for path, part in zip(paths, parts, strict=True):
-        save(path, np.stack([column.to_numpy().view(np.int64) for column in engine.table(part).columns], axis=1))
-    return paths
+    return tuple(_flat_file(folder, name, index, engine.table(part)) for index, part in enumerate(parts))
+
+
+def _flat_file(folder: Path, name: str, index: int, rows: pa.Table) -> Path:
+    path = folder / f"{name}-{index:06d}.npy"
+    save(path, np.stack([column.to_numpy().view(np.int64) for column in rows.columns], axis=1))
+    return path
 
 
 def _chosen(columns: Sequence[str], *tables: pa.Table) -> pa.Table:

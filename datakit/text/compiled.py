@@ -15,6 +15,8 @@ from functools import cached_property, update_wrapper
 
 import numpy as np
 
+from lineage.memory import without_collections
+
 LOG = logging.getLogger(__name__)
 
 
@@ -43,6 +45,9 @@ class Compiled[**P, R]:
             return numba.njit(self.python, nogil=True)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        if "program" not in vars(self):  # numba sets up its types at the first call
+            with without_collections():
+                return self.program(*map(_read_only, args), **kwargs)  # pyrefly: ignore[invalid-param-spec]
         return self.program(*map(_read_only, args), **kwargs)  # pyrefly: ignore[invalid-param-spec]
 
 

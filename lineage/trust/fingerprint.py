@@ -17,6 +17,7 @@ from itertools import accumulate, chain
 from pathlib import Path
 
 from lineage.artifact.packages import distribution_of, installed_versions
+from lineage.memory import without_collections
 from lineage.project import CODE, PREFIX
 from lineage.storage.digests import DIGEST_CHARS, file_digest, identity_digest
 from lineage.trust.code_files import (
@@ -122,7 +123,8 @@ def stage_code(module_name: str) -> Code:
     Names of modules count as in a checkout, so the wheel of a commit has the same fingerprints.
     Files are read once in a process, like Python's imports.
     """
-    return Code(code_fingerprint(module_name), installed_versions(imported_distributions(module_name)))
+    with without_collections():
+        return Code(code_fingerprint(module_name), installed_versions(imported_distributions(module_name)))
 
 
 @cache
