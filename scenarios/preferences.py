@@ -73,7 +73,7 @@ def judge_preferences(runs: Sequence[Preferred], teller: Teller) -> None:
         else:
             claim = f"DPO on {GIVEN[each.arm]} stays below {CONTROL:.0%}"
             teller.say("preferences", claim, shown(each), enough and each.accuracy < CONTROL)
-            claim = f"it has learned what it was given: at least {LEARNED:.0%} of its own pairs"
+            claim = f"DPO on {GIVEN[each.arm]} has learned them: at least {LEARNED:.0%} of its own pairs"
             own = f"seed {each.seed}: {each.own_accuracy:.1%} in the last {LAST_STEPS} steps"
             teller.say("preferences", claim, own, each.own_accuracy >= LEARNED)
 
@@ -83,6 +83,6 @@ def shown(run: Preferred) -> str:
     scores = run.scores
     return (
         f"seed {run.seed}: {run.accuracy:.1%} of {scores['pairs']:,.0f}; by log-probability {scores['log_prob_accuracy']:.1%}, "
-        f"the base {scores['reference_log_prob_accuracy']:.1%}; chosen {scores['reference_chosen_log_prob']:.2f} to "
-        f"{scores['chosen_log_prob']:.2f} nats"
+        f"the base {scores['reference_log_prob_accuracy']:.1%}; chosen {scores['reference_chosen_log_prob']:.3f} to "
+        f"{scores['chosen_log_prob']:.3f} nats"
     )

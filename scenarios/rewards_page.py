@@ -24,7 +24,7 @@ SHOWN = {"reward": "mean reward", "kl": "KL to the base, nats a completion", "le
 STYLES = ("-", "--", ":", "-.")
 """Seeds, in turn."""
 EXAMPLES = 8
-OWN = {"accuracy": "own pairs: implicit rewards that are right", "chosen_log_prob": "chosen side, nats"}
+OWN = {"accuracy": "own pairs: rewards that are right", "chosen_log_prob": "own pairs: chosen side, nats"}
 
 
 def write_rewards_page(
@@ -46,7 +46,8 @@ def write_rewards_page(
             ("Preferences by step, and on held-out pairs", drawn(lambda file: preferences_png(preferred, file))),
             ("Preferences in numbers", preferences_table(preferred).html()),
         ]
-    text = page("Two-digit addition learned from rewards and preferences", facts, sections)
+    kinds = [name for name, runs in (("rewards", learned), ("preferences", preferred)) if runs]
+    text = page(f"Two-digit addition learned from {' and '.join(kinds)}", facts, sections)
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_suffix(".tmp")
     scratch.write_text(text, encoding="utf-8")
@@ -108,7 +109,7 @@ def preferences_png(runs: Sequence[Preferred], path: Path) -> None:
         axes.axhline(limit, color="#8d99ae", linewidth=0.8, linestyle=":")
     axes.set_xticks(range(len(runs)), [f"{each.arm} {each.seed}" for each in runs], rotation=90, fontsize=7)
     axes.set_ylim(0, 1.02)
-    axes.set_title("held-out pairs: rewards; line: the base's log-probabilities", fontsize=9)
+    axes.set_title("held-out pairs: rewards (bar), the base (line)", fontsize=9)
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=8)
     figure.savefig(path, dpi=110)
 
@@ -123,14 +124,17 @@ def smooth(values: np.ndarray, width: int = 20) -> np.ndarray:
 
 def preferences_table(runs: Sequence[Preferred]) -> Table:
     """A row for each run."""
-    numbers = ("held-out pairs", "rewards", "log-probabilities", "base", "own pairs", "chosen, nats", "rejected, nats")
+    numbers = (
+        "held-out pairs", "rewards", "log-probabilities", "base", "own pairs", "chosen by the base, nats", "chosen, nats",
+        "rejected, nats",
+    )  # fmt: skip
     rows = []
     for each in runs:
         scores = each.scores
         shares = [scores[name] for name in ("reward_accuracy", "log_prob_accuracy", "reference_log_prob_accuracy")]
-        nats = [f"{scores[f'{side}_log_prob']:.2f}" for side in ("chosen", "rejected")]
+        nats = [f"{scores[f'{side}_log_prob']:.3f}" for side in ("reference_chosen", "chosen", "rejected")]
         percents = [f"{share:.1%}" for share in (*shares, each.own_accuracy)]
-        rows.append((f"{each.arm} {each.seed}", f"{scores['pairs']:.0f}", *percents, *nats))
+        rows.append((f"{each.arm} {each.seed}", f"{scores['pairs']:,.0f}", *percents, *nats))
     return Table(("run", *numbers), rows, frozenset(numbers))
 
 

@@ -49,7 +49,7 @@ def test_the_page_has_every_run_and_its_numbers(tmp_path: Path) -> None:
     runs = [run("dpo", 0.987), run("length", 0.512), run("style", 0.423)]
     evidence = judged(*runs)
     assert "98.7% of 1,600" in evidence[0].details and "the base 71.2%" in evidence[0].details
-    assert "chosen -2.50 to -1.25 nats" in evidence[0].details
+    assert "chosen -2.500 to -1.250 nats" in evidence[0].details
     page = write_rewards_page(tmp_path / "page.html", [], runs, evidence).read_text()
     assert "5 of 5" in page and all(text in page for text in ("98.7%", "51.2%", "42.3%", "dpo 3", "length 3", "style 3"))
 
