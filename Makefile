@@ -2,7 +2,7 @@
 SHELL := /bin/sh
 export DAGSTER_HOME := $(CURDIR)
 export PYTHONPATH := $(CURDIR)
-# Containers often set it. Then every process compiles the project anew, .7 s each, and every test worker all tests.
+# Containers often set it. Then every process compiles the project again, .7 s each, and every test worker all tests.
 unexport PYTHONDONTWRITEBYTECODE
 PY := .venv/bin/python
 OF_EXTRAS := tests/datakit/test_datatrove_steps.py tests/datakit/test_datatrove_files.py \

@@ -32,8 +32,8 @@ for folder in sorted(Path(sys.argv[1]).iterdir()):
     off, top = np.abs(ours - theirs).max(), np.abs(theirs).max()
     same = float((ours.argmax(-1) == theirs.argmax(-1)).mean())
     ends = model.generation_config.eos_token_id
-    told = f"largest difference {off:.2e} of {top:.1f}; same argmax {same:.4f}; ends {ends}"
-    print(f"{folder.name:<24} {type(model).__name__:<20} {told}")
+    result = f"largest difference {off:.2e} of {top:.1f}; same argmax {same:.4f}; ends {ends}"
+    print(f"{folder.name:<24} {type(model).__name__:<20} {result}")
     if (folder / "tokenizer.json").exists():
         text = "The first law of motion says: 12345 bytes.\\n"
         ids = transformers.AutoTokenizer.from_pretrained(folder)(text, add_special_tokens=False)["input_ids"]
@@ -47,7 +47,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--transformers", required=True, help="Python of an environment with torch and transformers")
     parser.add_argument("--checkpoint", help="name, address or folder of a checkpoint artifact")
-    parser.add_argument("--root", help="root of its store; the lab's unless told")
+    parser.add_argument("--root", help="root of its store; default: the lab's")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="hf-parity-") as folder:
         write_random(Path(folder))

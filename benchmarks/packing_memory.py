@@ -2,7 +2,7 @@
 
 Lengths are log-normal (mean about 420 tokens, one in 50 above the 2,048 of a sequence), in shards of a million, each a map of
 its own as in a token cache. Beside it, what one array of all ends takes, which is what was made before. Pages of the maps count
-as resident while the kernel keeps them, so anonymous memory is told too: only that must be found.
+as resident while the kernel keeps them, so anonymous memory is reported too: only that must be found.
 """
 
 import sys

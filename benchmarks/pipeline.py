@@ -80,7 +80,7 @@ def main() -> None:
     parser.add_argument("corpus", type=Path, help="a folder that real_corpus.py wrote")
     parser.add_argument("--mb", type=float, default=20.0, help="text that both sides read")
     parser.add_argument("--full", action="store_true", help="ours over the whole corpus too")
-    parser.add_argument("--items", type=int, help="benchmark items that both sides index; all unless told")
+    parser.add_argument("--items", type=int, help="benchmark items that both sides index; default: all")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--datatrove-python", type=Path, required=True)
     parser.add_argument("--root", default=".marin", help="store with the default suite, which is made where it is missing")

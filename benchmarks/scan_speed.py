@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("corpus", type=Path, help="a folder that real_corpus.py wrote")
     parser.add_argument("--mb", type=float, default=40.0)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--items", type=int, help="benchmark items indexed; all unless told")
+    parser.add_argument("--items", type=int, help="benchmark items indexed; default: all")
     parser.add_argument("--root", default=".marin", help="store with the default suite, which is made where it is missing")
     parser.add_argument("--datatrove-python", type=Path)
     parser.add_argument("--datatrove-mb", type=float, default=4.0)

@@ -111,7 +111,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=21, help="of each side in each round, the compiling one included")
     parser.add_argument("--levanter", help="the interpreter of an environment with marin-levanter")
     parser.add_argument("--torch", help="the interpreter of an environment with torch")
-    parser.add_argument("--sides", help="comma-separated; ours,ours_plain,levanter,levanter_as_shipped,torch unless told")
+    parser.add_argument("--sides", help="comma-separated; default: ours,ours_plain,levanter,levanter_as_shipped,torch")
     options = parser.parse_args()
     pythons = {"ours": sys.executable, "levanter": options.levanter, "torch": options.torch}
     chosen = (options.sides or "ours,ours_plain,levanter,levanter_as_shipped,torch").split(",")

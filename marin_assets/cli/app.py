@@ -26,7 +26,7 @@ from lineage.project import LAB, PREFIX, lab_folder
 from marin_assets.cli.errors import report
 from marin_assets.cli.table import COMMANDS, GROUPS, Group
 
-TOLD = ("datakit", "evals", "lineage", "marin_assets", "serving", "trainer")
+SHOWN = ("datakit", "evals", "lineage", "marin_assets", "serving", "trainer")
 """Packages whose progress the terminal shows; of libraries it shows warnings."""
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
@@ -169,7 +169,7 @@ def set_up_logging() -> None:
         os.environ.setdefault(LAB, str(lab_folder()))
         os.environ.setdefault("DAGSTER_HOME", str(lab_folder()))
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
-    for package in (*TOLD, *(f"{PREFIX}{name}" for name in TOLD)):  # some modules log under the name of their package
+    for package in (*SHOWN, *(f"{PREFIX}{name}" for name in SHOWN)):  # some modules log under the name of their package
         logging.getLogger(package).setLevel(logging.INFO)
     warnings.filterwarnings("ignore", message=".*is currently in beta")  # of Dagster, named in docs/dependencies.md
 

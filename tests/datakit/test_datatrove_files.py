@@ -87,7 +87,7 @@ def theirs(module: str, path: Path, monkeypatch: pytest.MonkeyPatch, make: Calla
 
 
 @_needs_fasttext
-def test_languages_are_told_by_the_declared_model(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_languages_are_identified_by_the_declared_model(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, texts = model(repository), [ENGLISH, FRENCH, f"{ENGLISH}\n{ENGLISH}"]
     arguments = {"languages": "en", "language_threshold": 0.6}
     results = verdicts(

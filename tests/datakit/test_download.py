@@ -115,7 +115,7 @@ def test_a_refusal_is_an_error_at_once(tmp_path: Path) -> None:
     assert site.visits == 1
 
 
-def test_silence_is_told_apart_from_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silence_is_distinguished_from_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(download_module, "ATTEMPTS", 2)
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
@@ -207,7 +207,7 @@ def test_a_file_without_a_hash_is_resumed_while_its_etag_is_the_same(tmp_path: P
 
 
 @pytest.mark.parametrize("etag", [None, 'W/"weak"'])
-def test_a_file_without_a_hash_or_etag_starts_anew(etag: str | None, tmp_path: Path) -> None:
+def test_a_file_without_a_hash_or_etag_starts_from_byte_0(etag: str | None, tmp_path: Path) -> None:
     """Without them nothing shows whether the rest belongs to the same file, or which file an older partial is of."""
     (tmp_path / "f.partial").write_bytes(b"?" * 1000)
     site = Site({"/f": CONTENT}, cut_first_at=1_000_000, etag=etag)

@@ -50,7 +50,7 @@ def test_no_page_is_read_again_and_again(piece: str, monkeypatch: pytest.MonkeyP
             assert sum(read) <= 3 * len(page), f"{ending!r}: {sum(read) / len(page):.0f} times"
 
 
-def test_tags_are_told_by_their_names_and_texts_by_their_characters() -> None:
+def test_tags_are_known_by_their_names_and_texts_by_their_characters() -> None:
     page = '<P class=a id="x>y">a &lt; b<br/>c<IMG src=x/>d</P >'
     assert list(tokens(page)) == [
         Token("start", "p"),

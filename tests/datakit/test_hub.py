@@ -158,7 +158,7 @@ def test_refusals_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         fetched(tmp_path, replace(LOADER, globs=("data/*.csv",)))
 
 
-def test_silence_is_told_apart_from_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silence_is_distinguished_from_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{unused.getsockname()[1]}")

@@ -178,7 +178,7 @@ def test_flipped_bytes_in_a_compressed_file_stop_with_its_name(name: str, path: 
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow"])
-def test_a_row_that_is_not_utf8_is_told(kind: Literal["parquet", "arrow"], path: Path) -> None:
+def test_a_row_that_is_not_utf8_is_reported(kind: Literal["parquet", "arrow"], path: Path) -> None:
     """Neither format makes sure of it. Of Parquet it is one counted drop; an Arrow file is not trusted further."""
     texts = pa.array([b"good " * 20, b"\xff\xfe bad", b"good again " * 20]).view(pa.string())
     table = pa.table({"id": ["1", "2", "3"], "text": texts})

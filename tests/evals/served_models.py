@@ -151,7 +151,7 @@ class Client:
         return self.send(urllib.request.Request(self.url(path), data, {"content-type": "application/json"}))
 
     def complete(self, prompt: Any, **fields: Any) -> Any:
-        """The answer to a completion request, greedy unless told."""
+        """The answer to a completion request, greedy by default."""
         answer = self.post("/v1/completions", {"model": self.model, "prompt": prompt, "temperature": 0} | fields)
         assert answer.status == 200, answer.text
         return answer.events if fields.get("stream") else answer.json

@@ -282,7 +282,7 @@ def test_exposures_are_the_tokens_found_in_the_batches(tmp_path_factory, lengths
 
 @given(st.lists(st.integers(1, 40), min_size=2, max_size=5), st.integers(1, 15), st.integers(1, 15), st.integers(0, 1000))
 @settings(max_examples=examples(8))
-def test_what_the_run_before_had_read_is_told_too(
+def test_what_the_run_before_had_read_is_reported_too(
     tmp_path_factory, lengths: list[int], before: int, step: int, seed: int
 ) -> None:
     """Against the batches of both runs, read forward."""

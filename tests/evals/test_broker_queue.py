@@ -195,7 +195,7 @@ def test_what_a_worker_that_left_answered_stands_and_what_it_held_waits_again(tm
     assert queue.refuse_unserved(100.0) == [], "nobody is there, so a misspelt name cannot be told from a late worker"
     queue.serve("other", {"m": "other"}, 3.0)
     assert [one.key for one in queue.lease("other", ["m"], 2, 3.0)] == ["b"]
-    assert queue.put(wanted("a"), 3.0) is None, "another version answers anew"
+    assert queue.put(wanted("a"), 3.0) is None, "another version answers again"
     queue.close()
 
 

@@ -27,7 +27,7 @@ def leased(url: str) -> dict:
     return requests_now[0]
 
 
-def test_a_locked_file_is_told_and_leases_run_out_when_it_is_free_again(tmp_path: Path) -> None:
+def test_a_locked_file_is_reported_and_leases_run_out_when_it_is_free_again(tmp_path: Path) -> None:
     port, store = free_port(), tmp_path / "b.sqlite"
     url = f"http://127.0.0.1:{port}"
     broker = start("serving.broker", "--store", str(store), "--port", str(port), "--lease-seconds", "1")
@@ -69,7 +69,7 @@ def test_a_spoilt_file_ends_the_broker(tmp_path: Path) -> None:
     assert "the broker stopped: DatabaseError('database disk image is malformed')" in log.read_text()
 
 
-def test_a_sweep_that_fails_by_a_fault_of_ours_is_told_and_not_repeated() -> None:
+def test_a_sweep_that_fails_by_a_fault_of_ours_is_reported_and_not_repeated() -> None:
     swept, faults = [], []
 
     async def sweep(now: float) -> None:

@@ -70,7 +70,7 @@ def made(root: Path, export: Folder) -> tuple[Artifact, Artifact]:
         (Folder(specials=("<|endoftext|>", "<|x|>")), ["has the special tokens", "has 258 tokens", "has 257 rows for 258"]),
     ],
 )  # fmt: skip
-def test_every_fault_of_the_special_tokens_is_told(tmp_path, export, wrong):
+def test_every_fault_of_the_special_tokens_is_reported(tmp_path, export, wrong):
     faults = special_tokens_wrong(*made(tmp_path, export))
     assert len(faults) == len(wrong)
     assert all(phrase in sentence for phrase, sentence in zip(wrong, faults, strict=True)), faults

@@ -91,7 +91,7 @@ def test_policies_of_one_name_and_other_items_have_boards_of_their_own(tmp_path)
         primary_scores(board, "2026-11-21")
 
 
-def test_days_of_one_model_are_told_apart(tmp_path):
+def test_days_of_one_model_are_distinguished(tmp_path):
     store = Store(str(tmp_path))
     for day, right in (("2026-11-21", 9), ("2026-11-22", 4)):
         made_in(store, result_node("smoke", "2026-11-22", right, 10, day=day))

@@ -58,7 +58,7 @@ def test_a_verdict_that_is_written_stands_however_long_the_tests_take_to_end():
     assert (result.outcome, "AssertionError" in result.detail) == ("failed", True)
 
 
-def test_how_a_program_died_is_told_however_long_that_took():
+def test_how_a_program_died_is_reported_however_long_that_took():
     """It lets go of the connection long before its end: the tests could take that for its end."""
     slow = "import os, signal, time\nos.closerange(3, 300)\ntime.sleep(2)\nos.kill(os.getpid(), signal.SIGKILL)"
     result = run(slow)

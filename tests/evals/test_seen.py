@@ -35,7 +35,7 @@ def test_reads_are_the_rows_that_hold_the_document(
     assert reads.schema == pl.Schema(READS_SCHEMA)
 
 
-def test_an_item_is_told_with_its_documents_and_what_they_are(tmp_path: Path) -> None:
+def test_an_item_is_reported_with_its_documents_and_what_they_are(tmp_path: Path) -> None:
     checkpoint = run_audit(tmp_path, audit_node(ITEMS, (BOOKS, with_leak()), step=40)).input("checkpoint")
     leaked = item_matches(checkpoint, "law/0")
     assert (leaked.documents["id"].to_list(), leaked.documents["tier"].to_list()) == ([WEB.docs[1].id], ["near"])

@@ -188,7 +188,7 @@ def test_more_than_may_wait_are_refused_together_and_a_stopped_scheduler_says_so
         pass
 
 
-def test_a_fault_of_a_step_reaches_everyone_and_is_told_as_that_of_the_sequence_it_was_at(caplog) -> None:
+def test_a_fault_of_a_step_reaches_everyone_and_is_reported_as_that_of_the_sequence_it_was_at(caplog) -> None:
     with scheduling() as scheduler:
         received: dict[int, Delta | BaseException] = {}
         faults: list[BaseException] = []

@@ -339,7 +339,7 @@ def test_a_folder_in_hugging_faces_form_answers_as_its_checkpoint(checkpoint, se
         open_model(tmp_path, None, None)
 
 
-def test_the_command_serves_a_folder_until_it_is_told_to_stop(checkpoint) -> None:
+def test_the_command_serves_a_folder_until_it_is_stopped(checkpoint) -> None:
     command = [
         sys.executable,
         "-m",

@@ -101,7 +101,7 @@ def test_requests_during_reloads_name_the_weights_that_recompute_them(client, fo
     assert f"serve_weights_loaded_total {reloads + 1}.0" in metrics
 
 
-def test_a_request_that_begun_finishes_with_the_old_weights_and_the_next_gets_the_new_ones(client, folders, scorers) -> None:
+def test_a_started_request_finishes_with_the_old_weights_and_the_next_gets_the_new_ones(client, folders, scorers) -> None:
     """A stream of many samples has begun; the weights are replaced in its middle."""
     old, new = list(folders)[:2]
     fields = {"temperature": 1.0, "seed": 1, "max_tokens": 40, "n": 9, "return_token_ids": True, "return_sampling": True}

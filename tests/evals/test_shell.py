@@ -152,7 +152,7 @@ def test_a_broken_line_is_an_error_of_the_line(line: str, trapped: Path) -> None
     assert made.status != 0 or made.lines == []
 
 
-def test_a_folder_that_is_none_and_a_line_that_is_too_long_are_told(tmp_path: Path) -> None:
+def test_a_folder_that_is_none_and_a_line_that_is_too_long_are_reported(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is not a folder"):
         run_line("ls", tmp_path / "none")
     assert "at most 4096 are allowed" in run_line("ls " * 2000, tmp_path).text

@@ -95,7 +95,7 @@ def test_a_running_job_of_another_image_or_code_is_refused(cluster: Cluster, tmp
         running.result(WAIT_SECONDS)
 
 
-def test_a_killed_pod_is_tried_again_and_every_attempt_is_told(cluster: Cluster, kubelet: Kubelet, tmp_path: Path) -> None:
+def test_a_killed_pod_is_tried_again_and_every_attempt_is_reported(cluster: Cluster, kubelet: Kubelet, tmp_path: Path) -> None:
     launch = launch_of(tmp_path, attempts=[[{"print": "one"}, {"sleep": 60}], [{"print": "two"}]], counter=str(tmp_path / "n"))
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(launcher_of(cluster, tmp_path), launch)
@@ -159,7 +159,7 @@ def test_a_step_that_dies_when_it_has_judged_leaves_a_failure_that_counts_once(c
     assert len(list((tmp_path / "n").iterdir())) == 3
 
 
-def test_a_crash_loop_is_told_after_three(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_crash_loop_is_reported_after_three(cluster: Cluster, tmp_path: Path) -> None:
     reset = [[{"print": f"ConnectionResetError: [Errno 104] by peer 10.0.0.{i}"}, {"exit": 1}] for i in range(9)]
     launch = launch_of(tmp_path, attempts=reset, counter=str(tmp_path / "n"))
     with pytest.raises(JobFailedError, match=r"(?s)crash loop: 3 failures in a row.*  1\. after .*  3\. after"):
@@ -167,7 +167,7 @@ def test_a_crash_loop_is_told_after_three(cluster: Cluster, tmp_path: Path) -> N
     assert len(list((tmp_path / "n").iterdir())) == 3
 
 
-def test_an_image_that_is_not_there_is_told(cluster: Cluster, tmp_path: Path) -> None:
+def test_an_image_that_is_not_there_is_reported(cluster: Cluster, tmp_path: Path) -> None:
     launcher = launcher_of(cluster, tmp_path, stuck_seconds=0.5)
     launcher = replace(launcher, settings=replace(launcher.settings, image="nowhere/marin:1"))
     with pytest.raises(JobFailedError, match=r"image pull \(transient\): ErrImagePull: image nowhere/marin:1.*crash loop"):

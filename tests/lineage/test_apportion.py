@@ -64,7 +64,7 @@ def test_far_away_turns_are_exact_too(raw: list[float], turns: list[int]) -> Non
         assert all(abs(int(c) * total - e) <= 2 * total for c, e in zip(counts[row], exact, strict=True))
 
 
-def test_tiny_weights_are_sampled_and_those_of_nought_never() -> None:
+def test_tiny_weights_are_sampled_and_those_of_zero_never() -> None:
     counts = Split.of(np.array([0.5, 0.4999, 0.0, 1e-4])).before(np.array([20_000]))[0]
     assert counts[2] == 0 and counts[3] == 2
 

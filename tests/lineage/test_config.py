@@ -108,7 +108,7 @@ class Muddle:
 
 
 @pytest.mark.parametrize("member", [First(1), First(1, 2), Second(1), Third(1), None])
-def test_members_of_a_sum_type_are_told_apart_by_their_tag(member: object) -> None:
+def test_members_of_a_sum_type_are_distinguished_by_their_tag(member: object) -> None:
     written = to_jsonable(Choice(member))
     assert from_jsonable(Choice, written) == Choice(member)
 
@@ -125,7 +125,7 @@ def test_a_tag_that_is_unknown_or_missing_twice_is_refused() -> None:
         from_jsonable(Muddle, {"member": {"size": 1}})
 
 
-def test_members_without_tags_are_told_apart_by_their_fields() -> None:
+def test_members_without_tags_are_distinguished_by_their_fields() -> None:
     for member in (Leaf({"x": 1.5}, "b"), First(1, 2)):
         assert from_jsonable(Muddle, to_jsonable(Muddle(member))) == Muddle(member)
     with pytest.raises(ValueError, match=r"member has the fields odd, which are those of none of First, Twin, Leaf"):

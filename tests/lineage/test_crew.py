@@ -145,7 +145,7 @@ def test_artifacts_made_with_one_pool_share_its_workers(tmp_path: Path) -> None:
     assert not workers & children()
 
 
-def test_what_a_worker_was_told_ahead_is_known_to_its_first_call() -> None:
+def test_what_a_worker_got_in_advance_is_known_to_its_first_call() -> None:
     with WorkerPool() as pool:
         pool.warm(1, None, (learn, ("word",)))
         assert one(pool, (known, ())) == ["word"]
@@ -232,7 +232,7 @@ def test_calls_beside_answer_in_order_or_raise_where_they_are_asked(workers: int
             answers()
 
 
-def test_a_small_call_whose_worker_dies_is_told() -> None:
+def test_a_small_call_whose_worker_dies_is_reported() -> None:
     with WorkerPool() as pool, pytest.raises(RuntimeError, match="die, call 0 of 2: its worker was killed by SIGKILL"):
         pool.map(die, [(), ()], 1, None)
 

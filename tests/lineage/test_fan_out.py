@@ -94,7 +94,7 @@ def test_shards_that_the_step_has_finished_are_handed_to_runners_of_a_later_map(
     assert sorted(ran(root)) == ["B", "C", "D"], "of the first map none is done again"
 
 
-def test_when_no_runner_does_anything_the_launchers_own_error_is_told(store: Store) -> None:
+def test_when_no_runner_does_anything_the_launchers_own_error_is_reported(store: Store) -> None:
     def broken(launch: LaunchRequest) -> None:
         raise RuntimeError("no such image")
 

@@ -108,7 +108,7 @@ def test_wherever_a_real_disk_is_full_nothing_is_half_committed_and_no_finished_
     assert stopped > len(config.words)
 
 
-def test_an_error_that_stands_among_its_own_causes_is_told_like_any_other() -> None:
+def test_an_error_that_stands_among_its_own_causes_is_reported_like_any_other() -> None:
     """A real full disk left such a ring. The function that classifies failures then never returned."""
     refused, raised = OSError(errno.ENOSPC, "No space left on device"), RuntimeError("no room")
     raised.__cause__, refused.__context__ = refused, raised

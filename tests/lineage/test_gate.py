@@ -389,7 +389,7 @@ def test_a_check_that_passes_leaves_no_trace_and_lifts_its_own_failure(tmp_path:
     assert build(store, given.run).artifact.name == "run"
 
 
-def test_a_quarantine_is_lifted_and_told(tmp_path: Path) -> None:
+def test_a_quarantine_is_lifted_and_reported(tmp_path: Path) -> None:
     store, given = Store(str(tmp_path)), line()
     given.build_data(store)
     distrust(resolve(store, given.cache))

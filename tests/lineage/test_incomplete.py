@@ -130,7 +130,7 @@ def test_a_stage_whose_shards_all_fail_stops_early(tmp_path: Path) -> None:
     assert runs_of(store) == ["a", "b"] and "2 were not tried" in str(error)
 
 
-def test_memory_and_kills_are_told_apart_and_the_others_go_on(tmp_path: Path) -> None:
+def test_memory_and_kills_are_distinguished_and_the_others_go_on(tmp_path: Path) -> None:
     """Two workers: one shard takes more than a worker may hold, one is killed; a broken pool would have lost all."""
     store, execution = Store(str(tmp_path)), Execution(2, ShardLimits(memory_bytes=400 << 20, attempts=1))
     hog, killed = fail(store, {"a": "hog", "c": "kill"}, execution=execution).failures

@@ -45,7 +45,7 @@ def storage(request, tmp_path: Path) -> Storage:
     return Storage(str(tmp_path) if request.param == "local" else request.getfixturevalue("gcs").bucket(uuid.uuid4().hex))
 
 
-def test_one_holds_it_and_the_other_is_told_who(storage: Storage) -> None:
+def test_one_holds_it_and_the_other_learns_who(storage: Storage) -> None:
     with lease(storage, "x", "first") as held:
         held.check()
         with pytest.raises(HeldError, match="is held by first"), lease(storage, "x", "second"):
@@ -77,7 +77,7 @@ def test_many_take_turns_and_never_two_at_once(storage: Storage, monkeypatch: py
     assert most == 1
 
 
-def test_a_dead_holders_lease_is_taken_over_and_it_is_told(storage: Storage, clock: Clock) -> None:
+def test_a_dead_holders_lease_is_taken_over_and_it_is_reported(storage: Storage, clock: Clock) -> None:
     dead = _acquire(storage, ADDRESS, "dead", SECONDS, 0)
     with lease(storage, "x", "next", wait_seconds=2 * SECONDS) as held:
         assert SECONDS < clock.now < 2 * SECONDS

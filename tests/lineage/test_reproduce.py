@@ -82,7 +82,7 @@ def test_the_first_difference_is_named_with_its_files(tmp_path: Path, drift_at: 
     assert all(c.is_equal for c in result.comparisons[:-1])
 
 
-def test_a_stage_of_another_version_or_unknown_is_told_before_anything_is_made(tmp_path: Path) -> None:
+def test_a_stage_of_another_version_or_unknown_is_reported_before_anything_is_made(tmp_path: Path) -> None:
     made = chain(tmp_path / "a")
     newer = {"tests.join": replace(JOIN, version="2")}
     first = reproduce(made, Store(str(tmp_path / "b")), newer).first_difference

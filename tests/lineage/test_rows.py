@@ -88,7 +88,7 @@ def slow_row(order: DataOrder, index: int) -> tuple[list[int], list[float], list
 def test_rows_are_those_of_reading_a_token_at_a_time(
     tmp_path_factory: pytest.TempPathFactory, a, b, unused, packing, shuffle, apportioning, start: int, count: int
 ) -> None:
-    """A component of weight nought may have no sequence at all; epochs and blocks are crossed."""
+    """A component of weight zero may have no sequence at all; epochs and blocks are crossed."""
     parts = [Component(name, part.shards, part.weighed) for name, part in (("a", a), ("b", b), ("c", unused))]
     weights = {"a": 1.0, "b": 2.0, "c": 0.0}
     options = {"packing": packing, "shuffle": shuffle, "apportioning": apportioning}

@@ -110,7 +110,7 @@ def test_the_first_of_two_writers_wins_and_the_loser_discards(tmp_path: Path) ->
     assert len(list((tmp_path / SPEC.address).glob("data-*"))) == 1
 
 
-def test_an_exception_commits_nothing_and_a_changed_code_starts_anew(tmp_path: Path) -> None:
+def test_an_exception_commits_nothing_and_changed_code_starts_from_nothing(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     with pytest.raises(OSError, match="broken"), writing(store, SPEC, code_fingerprint="old") as out:
         out.map_shards(write_word, {"kept": ("kept", "")})

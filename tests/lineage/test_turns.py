@@ -22,7 +22,7 @@ def began(turns: WorkQueue, free: list[int]) -> dict[int, list[str]]:
 
 
 @given(st.integers(0, 60), st.lists(st.integers(0, 5), min_size=1, max_size=40), st.booleans())
-def test_every_call_is_begun_once(calls: int, free: list[int], in_runs: bool) -> None:
+def test_every_call_is_started_once(calls: int, free: list[int], in_runs: bool) -> None:
     names = [f"{i:02d}" for i in range(calls)]
     got = began(WorkQueue(names, in_runs=in_runs), free)
     assert sorted(name for mine in got.values() for name in mine) == names

@@ -83,7 +83,7 @@ def test_a_bad_record_is_named_and_stops_only_what_it_is_about(made: list[Artifa
     assert problems(fresh) == ["quarantined"]
 
 
-def test_a_bad_last_record_is_told_apart_by_the_file_beside_it(made: list[Artifact]) -> None:
+def test_the_file_beside_it_says_what_a_bad_last_record_is(made: list[Artifact]) -> None:
     record(made[0].store, 3).write_text("garbage")
     assert problems(made[2]) == ["unjudged"] and problems(write(made[0].store, 7, [])) == []
     for beside in record(made[0].store, 3).parent.glob("00000003.[0-9a-f]*[0-9a-f]"):

@@ -120,7 +120,7 @@ def test_a_change_is_found_exactly_when_a_sampled_shard_has_it(
         (stage_of(dict.fromkeys(NAMES[:4], "text")), "2 of 6 files: all.txt, e.txt"),
     ],
 )
-def test_other_output_is_told_and_leaves_the_artifact_drifted(tmp_path: Path, after: Stage, detail: str) -> None:
+def test_other_output_is_reported_and_leaves_the_artifact_drifted(tmp_path: Path, after: Stage, detail: str) -> None:
     """A step after the shards, a fact in the manifest, and another cut into shards differ wherever the sample falls."""
     artifact, evidence = ask(tmp_path, stage_of(SAME), after)
     assert not evidence.is_equal

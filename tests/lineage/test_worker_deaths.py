@@ -102,7 +102,7 @@ def test_a_kill_for_memory_in_another_group_is_not_ours(box: Path) -> None:
     assert not death.by_memory
 
 
-def test_what_the_kernel_kills_for_memory_is_told_as_memory(tmp_path: Path, box: Path) -> None:
+def test_what_the_kernel_kills_for_memory_is_reported_as_memory(tmp_path: Path, box: Path) -> None:
     """No limit of ours: the largest process of the stage's group is killed with SIGKILL, and the group's count says why."""
     code = "import sys; from test_worker_deaths import fail_in; fail_in(*sys.argv[1:])"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, Path(__file__).parent)))}

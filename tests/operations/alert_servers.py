@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 from jsonschema import Draft202012Validator
 
 PUBLISHED = json.loads(Path(__file__).with_name("github_issues.schema.json").read_text())
-"""GitHub's published schemas of the bodies that create an issue, update one, and comment on one; `source` says whence."""
+"""GitHub's schemas of the bodies that create an issue, update one and comment on one; `source` says where they are."""
 MAX_BODY = 65_536
 """Characters of a body that GitHub takes; its schema does not say so."""
 

@@ -79,7 +79,7 @@ def test_the_runbook_has_a_section_with_something_to_do_for_each_kind_and_no_oth
     assert silent == [], "a section names a command or a page"
 
 
-def test_an_incident_is_told_once_is_one_thread_and_is_closed_when_it_recovers(tmp_path: Path, web: Web) -> None:
+def test_an_incident_is_reported_once_is_one_thread_and_is_closed_when_it_recovers(tmp_path: Path, web: Web) -> None:
     store, github = Store(str(tmp_path)), {"github": GitHubIssues("lab/marin", "secret", web.url)}
     for _ in range(3):
         tell(store, github, [finding("a")], NOW)

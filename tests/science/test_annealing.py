@@ -60,7 +60,7 @@ def verdict(config: AnnealingConfig = CONFIG, **changed: Node) -> Node:
     return Node(("annealings", "a", "verdict"), None, ANNEALING, config, {"results": nodes})
 
 
-def test_differences_are_told_by_pairs_although_seeds_differ_more(tmp_path: Path) -> None:
+def test_differences_are_found_by_pairs_although_seeds_differ_more(tmp_path: Path) -> None:
     artifact = made(tmp_path, verdict())
     facts = artifact.manifest.extra["annealing"]
     rows = {row["mix"]: row for row in facts["rows"]}

@@ -42,7 +42,7 @@ def test_a_growing_power_law_is_fitted_with_its_interval() -> None:
     assert -law.exponent == pytest.approx(0.535, abs=0.05) and low < 1.09e-2 * 1e21**0.535 < high
 
 
-def test_the_terms_of_seed_noise_are_told_apart() -> None:
+def test_the_terms_of_seed_noise_are_distinguished() -> None:
     random = np.random.default_rng(1)
     variances = []
     for _ in range(200):

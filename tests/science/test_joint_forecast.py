@@ -86,7 +86,7 @@ def test_under_a_mixture_of_forms_p_values_are_uniform(fitted: SweepFit) -> None
     uniform(values)
 
 
-def test_errors_that_are_too_large_too_small_or_of_another_noise_are_told_apart(fitted: SweepFit) -> None:
+def test_errors_that_are_too_large_too_small_or_of_another_noise_are_distinguished(fitted: SweepFit) -> None:
     of = joint(fitted)
     assert of.test(of.point).p > 0.99 and not of.test(of.point).holds, "errors of 0 are no luck"
     far = of.test(of.point + 0.15)

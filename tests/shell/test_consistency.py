@@ -242,7 +242,7 @@ def test_edges_missing_and_invented_in_the_tables_are_warnings(small: SmallAsset
     assert small.compared().disagreements == ()
 
 
-def test_a_manifest_rewritten_and_sealed_anew_disagrees_with_its_event(small: SmallAssets) -> None:
+def test_a_manifest_rewritten_and_sealed_again_disagrees_with_its_event(small: SmallAssets) -> None:
     """Nothing was made from it, so no other manifest can tell; the log can."""
     small.make_all()
     run = small.built(small.run())
@@ -253,7 +253,7 @@ def test_a_manifest_rewritten_and_sealed_anew_disagrees_with_its_event(small: Sm
     assert comparison_result("agree", comparison).severity is dg.AssetCheckSeverity.ERROR
 
 
-def test_what_the_log_never_heard_or_forgot_is_unknown(small: SmallAssets) -> None:
+def test_what_the_log_never_had_or_lost_is_unknown(small: SmallAssets) -> None:
     """Inputs made without Dagster leave a NULL pointer; wiped events leave a pointer to nothing."""
     small.built(small.raw("a"))
     small.make("clean", "a")

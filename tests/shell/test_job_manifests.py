@@ -111,7 +111,7 @@ def test_an_indexed_job_is_valid_today_and_its_indices_fail_alone() -> None:
     ]
 
 
-def test_a_run_is_told_the_mesh_of_the_shape_it_comes_to_and_its_declared_settings() -> None:
+def test_a_run_gets_the_mesh_of_its_shape_and_its_declared_settings() -> None:
     """One run for three shapes: each job has the mesh of its own, in the command of its own pods, and no other job has any."""
     settings = RuntimeOptions(("wandb",), "heldout.jsonl@500", "20+5", 60.0, 10, meshes=(("v5p-64", "data=8,tensor=4"),))
     run = replace(tiny(), execution=Execution(("v5p-64", "2xv5e-256", "h100x8"), settings))

@@ -55,7 +55,7 @@ def test_any_other_line_is_shown_as_it_came(line: str, tmp_path: Path) -> None:
     assert launch.format_log_line(line_of(NOTE)) == "training a: 120 of 480 (loss_nats 3.25)\n" and messages == [NOTE]
 
 
-def test_nothing_is_told_where_nobody_asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_reported_where_nobody_asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.delenv("MARIN_MESSAGES", raising=False)
     Progress("work", 2).at(2)
     assert capsys.readouterr().out == ""

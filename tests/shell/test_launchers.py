@@ -83,7 +83,7 @@ def patient(session: Answers) -> Cluster:
     return Cluster("https://lab", "lab", token="t", patience_seconds=600, session=cast(requests.Session, session))
 
 
-def test_a_server_that_says_when_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_says_when_to_retry_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Up to a minute, whatever it says."""
     waits: list[float] = []
     monkeypatch.setattr("resources.cluster.time.sleep", waits.append)

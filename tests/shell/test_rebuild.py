@@ -66,7 +66,7 @@ def test_what_lies_downstream_of_a_rebuilt_log_runs_and_can_be_walked(tmp_path: 
         assert comparison.counts["inputs that the as-of walk confirms"] == 1
 
 
-def test_a_log_with_events_of_its_own_is_left_alone_unless_told(tmp_path: Path) -> None:
+def test_a_log_with_events_of_its_own_is_left_alone_unless_asked(tmp_path: Path) -> None:
     with dg.DagsterInstance.ephemeral() as instance:
         small = SmallAssets(tmp_path, instance)
         old = small.built(small.raw("a"))

@@ -16,7 +16,7 @@ def plans() -> dict[str, RunPlan]:
     return {name: plan(run) for name, run in planned_runs().items()}
 
 
-def test_the_1e23_run_comes_to_its_name_and_to_the_parameters_that_are_told(plans: dict[str, RunPlan]) -> None:
+def test_the_1e23_run_has_the_flops_of_its_name_and_the_published_parameters(plans: dict[str, RunPlan]) -> None:
     run_plan = plans["1e23"]
     assert run_plan.needs.flops_per_step * run_plan.run.spec.num_steps == pytest.approx(1e23, rel=0.06)
     assert run_plan.needs.parameters == pytest.approx(129e9, rel=0.01)

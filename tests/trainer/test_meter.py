@@ -25,14 +25,14 @@ def test_a_step_left_out_for_what_is_not_finite_ends_a_run_without_a_guard(loss:
         row_of(RUN, 7, read(loss, norm, skipped=True))
 
 
-def test_with_a_guard_it_is_told_and_passed_over_until_there_are_too_many(caplog: pytest.LogCaptureFixture) -> None:
+def test_with_a_guard_it_is_reported_and_skipped_until_there_are_too_many(caplog: pytest.LogCaptureFixture) -> None:
     assert row_of(GUARDED, 7, read(2.5, float("inf"), skipped=True, in_a_row=1))[4]
     assert "skipped step 7" in caplog.text
     with pytest.raises(FloatingPointError, match="steps in a row were skipped up to step 9"):
         row_of(GUARDED, 9, read(2.5, float("inf"), skipped=True, in_a_row=10_000))
 
 
-def test_a_step_in_which_no_token_counts_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_step_in_which_no_token_counts_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     row_of(RUN, 7, read(2.5, 1.0, skipped=False))
     assert not caplog.text
     row_of(RUN, 8, read(0.0, 0.0, skipped=False))

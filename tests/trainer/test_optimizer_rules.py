@@ -241,7 +241,7 @@ def test_every_expert_keeps_the_norm_of_its_own_and_routers_do_not(rule: Optimiz
     assert not np.allclose(np.linalg.norm(old, axis=1), np.linalg.norm(new, axis=1), rtol=1e-3)
 
 
-def test_adamh_leaves_a_weight_of_norm_nought_where_it_is() -> None:
+def test_adamh_leaves_a_weight_of_norm_zero_where_it_is() -> None:
     _, directions, _ = directions_of(AdamHConfig(), 0.0, 1.0, 0.1)
     assert all((w.value == 0).all() for w in weights_of(directions) if w.group in ("matrix", "head"))
 

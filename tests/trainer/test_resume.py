@@ -68,7 +68,7 @@ def test_sigterm_saves_and_leaves_with_its_own_code(tmp_path: Path) -> None:
     assert final.manifest.extra["checkpoint"]["step"] == RUN.num_steps
 
 
-def test_sigterm_in_the_first_steps_is_heard_at_the_next_one(tmp_path: Path) -> None:
+def test_sigterm_in_the_first_steps_ends_the_run_at_the_next_one(tmp_path: Path) -> None:
     """Before it is known how long a step takes, none is started ahead of what has been read."""
     job, stop, before = job_of(tmp_path, SHORT), Stop(), signal.getsignal(signal.SIGTERM)
     stop.listen()

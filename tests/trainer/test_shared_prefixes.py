@@ -107,7 +107,7 @@ def test_a_sequence_that_is_all_tail_or_too_long_is_refused() -> None:
         scorer.tail_nll([np.zeros(201, np.int32)], [1])
 
 
-def test_a_greedy_continuation_is_told_from_one_with_another_token() -> None:
+def test_a_greedy_continuation_is_distinguished_from_one_with_another_token() -> None:
     name = next(iter(CONFIGS))
     continued, start = [3, 1, 4], 3
     for place in range(start, start + 4):

@@ -153,7 +153,7 @@ def test_a_loss_that_jumps_is_skipped_and_forgotten_when_it_stays() -> None:
 
 
 def test_a_gradient_that_is_not_finite_is_skipped_though_its_loss_is() -> None:
-    # Values near float32's end, multiplied by nought on the way up and by a steep slope on the way down.
+    # Values near float32's end, multiplied by zero on the way up and by a steep slope on the way down.
     edge = edited(state_with_row(0.0), lambda m: m.blocks.stacked.attention.w_v.array, lambda w: w * 1e37)
     edge = edited(edge, lambda m: m.blocks.stacked.attention.w_o.array, jnp.zeros_like)
     edge = edited(edge, lambda m: m.norm.weight.array, lambda w: w * 1e4)

@@ -161,14 +161,14 @@ def test_the_environment_says_how_a_run_runs() -> None:
 
 
 @pytest.mark.slow
-def test_a_job_of_a_child_process_runs_as_it_is_told(tmp_path: Path) -> None:
+def test_a_job_of_a_child_process_runs_with_its_options(tmp_path: Path) -> None:
     job = job_of(tmp_path, SHORT)
     run_job("trainer", job, run_subprocess, JobOptions(arguments=("MARIN_WATCH_STEPS=3", "MARIN_MESH=data=1")))
     _, *lines = attempts_of(job_folder(job) / "metrics.jsonl")
     assert [line["step"] for line in lines if "params/norm/blocks/0/attention/w_q" in line] == [3, 6, 9, 12]
 
 
-def test_the_environment_goes_before_what_a_job_is_told_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_environment_goes_before_the_options_of_a_job_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", "trainer"):
         options = running_of({"MARIN_MESH": "tensor=2"}, ["MARIN_MESH=slice=2", "MARIN_WATCH_STEPS=5", "MARIN_WATCH_STEPS=7"])
     assert (options.mesh, options.watch_steps) == (MeshShape(tensor=2), 7)

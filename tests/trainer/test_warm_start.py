@@ -340,7 +340,7 @@ def test_a_name_that_is_no_field_is_refused() -> None:
         WarmStart(new_parameters=("q norm",))
 
 
-def test_every_run_before_is_told_with_its_tokens(store: Store) -> None:
+def test_every_run_before_is_reported_with_its_tokens(store: Store) -> None:
     first = checkpoint(RUN, 20, Text(0))
     middle = checkpoint(second(), 30, Text(1), first)
     made = trained(store, checkpoint(second(seed=8), 20, Text(2), middle))
