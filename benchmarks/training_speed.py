@@ -50,6 +50,7 @@ class Shape:
 SHAPES = {
     "A": Shape(LlamaConfig(8192, 128, 384, 4, 4, 4, 256), 16),
     "B": Shape(LlamaConfig(8192, 256, 768, 6, 8, 4, 512), 8),
+    "D": Shape(LlamaConfig(32_000, 512, 1536, 8, 8, 4, 1024), 4),
     "tiny": Shape(LlamaConfig(512, 64, 128, 2, 4, 2, 64), 4),
 }
 

@@ -8,7 +8,7 @@ three times those of the traced forward pass over the full span of attention, as
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import NamedTuple, cast
 
 import equinox as eqx
 import jax
@@ -19,14 +19,14 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Var
 from jax.sharding import AbstractMesh, AxisType, Mesh
 from jaxtyping import PyTree
 
-from trainer.model.build import init_model
+from trainer.model.build import model_shapes
 from trainer.model.parts import parameters_of
 from trainer.model.protocol import LanguageModel
 from trainer.objectives import next_token_loss
 from trainer.optimizers.groups import STACKED
 from trainer.spec.compute import ACCELERATOR_BLOCK, Backend, Compute, Remat, loss_rows
 from trainer.spec.config import RunSpec
-from trainer.spec.mesh import Layout, MeshShape
+from trainer.spec.mesh import PARAMETERS, Layout, MeshShape
 from trainer.spec.moe import MoeConfig
 from trainer.step import StepState, initial_step_state
 
@@ -46,7 +46,7 @@ class Footprint:
     device_gradient_bytes: int
     """Gradients of the parameters; twice if a step sums over several microbatches."""
     device_activation_bytes: int
-    """What the backward pass of one microbatch keeps, with the declared `remat`."""
+    """What the backward pass of one microbatch keeps, with the declared `remat`: activations, weights in another precision."""
     device_working_bytes: int
     """An estimate: the weights in the precision of products, two gathered layers, the gradient of one, the head, its gradient,
     one tile of logits, and the gradients of one layer's activations. With `remat` also what is computed again for one layer."""
@@ -67,8 +67,9 @@ def footprint(spec: RunSpec, shape: MeshShape, devices: int) -> Footprint:
     microbatch = spec.microbatch_size or batch
     if microbatch % layout.batch_shards:
         raise ValueError(f"a microbatch of {microbatch} sequences does not divide over {layout.batch_shards} devices")
-    parameters = parameters_of(model)
+    parameters, part = parameters_of(model), _tensor_part(model, sizes[3])
     gradients = _device_bytes(layout, parameters) * (1 if microbatch == batch else 2)
+    kept = kept_bytes(spec, part, microbatch // layout.batch_shards, sizes[2])
     return Footprint(
         parameters=spec.model.num_parameters,
         active_parameters=spec.model.active_parameters,
@@ -76,7 +77,7 @@ def footprint(spec: RunSpec, shape: MeshShape, devices: int) -> Footprint:
         state_bytes=_bytes(state),
         device_state_bytes=_device_bytes(layout, state),
         device_gradient_bytes=gradients,
-        device_activation_bytes=activation_bytes(spec, model, microbatch // layout.batch_shards, sizes[2]),
+        device_activation_bytes=kept.activations + kept.weights // sizes[1],
         device_working_bytes=_working_bytes(spec, model, layout, sizes, microbatch // layout.batch_shards),
         replicated_arrays=sum(not any(sharding.spec) for sharding in jax.tree.leaves(layout.shardings(state))),
     )
@@ -89,7 +90,7 @@ def state_bytes(spec: RunSpec) -> int:
 
 def _shapes(spec: RunSpec) -> tuple[LanguageModel, StepState]:
     """The model and the state of its first step, as shapes."""
-    model = eqx.filter_eval_shape(lambda: init_model(spec.model, key=jax.random.key(spec.seed)))
+    model = model_shapes(spec.model)
     return model, eqx.filter_eval_shape(lambda m: initial_step_state(spec, m), model)
 
 
@@ -150,19 +151,32 @@ def _inner(params: dict) -> Iterator[ClosedJaxpr | Jaxpr]:
             yield value
 
 
-def activation_bytes(spec: RunSpec, model: LanguageModel, rows: int, ways: int = 1) -> int:
-    """Bytes that the backward pass keeps on a device that holds `rows` sequences, without parameters and copies of them.
+class Kept(NamedTuple):
+    """Bytes that the backward pass keeps on a device."""
 
-    Traced for one row and for two: everything that the forward pass hands to the backward pass. What does not grow with the
-    rows is weights in another precision. Attention is `blocked`, which keeps what flash attention keeps. `ways`: devices that
-    experts are split over; each holds the rows of all of them between its exchanges.
+    activations: int
+    weights: int
+    """Copies of weights in the precision of products, before the mesh axis `data` splits them."""
+
+
+def kept_bytes(spec: RunSpec, model: LanguageModel, rows: int, ways: int = 1) -> Kept:
+    """What the forward pass hands to the backward pass on a device that holds `rows` sequences, without parameters.
+
+    Traced for one row and for two: what does not grow with the rows is weights in another precision. Attention is `blocked`,
+    which keeps what flash attention keeps. `ways`: devices that experts are split over; each holds the rows of all of them
+    between its exchanges.
     """
     with jax.sharding.use_abstract_mesh(AbstractMesh((1, 1, ways, 1), MESH_AXES, (AxisType.Auto,) * 4)):
-        one, two = (_kept_bytes(spec, model, count * ways) for count in (1, 2))
-    return (two - one) * rows // ways
+        one, two = (_handed_back(spec, model, count * ways) for count in (1, 2))
+    narrow = [each for each in one if each.dtype == spec.compute.dtype]
+    fixed = 0
+    if jnp.dtype(spec.compute.dtype).itemsize < 4:
+        fixed = 2 * sum(map(_aval_bytes, narrow)) - sum(_aval_bytes(each) for each in two if each.dtype == spec.compute.dtype)
+    return Kept((sum(map(_aval_bytes, two)) - sum(map(_aval_bytes, one))) * rows // ways, fixed)
 
 
-def _kept_bytes(spec: RunSpec, model: LanguageModel, rows: int) -> int:
+def _handed_back(spec: RunSpec, model: LanguageModel, rows: int) -> list[ShapedArray]:
+    """The arrays that the traced backward pass of so many sequences takes from its forward pass."""
     block = min(ACCELERATOR_BLOCK, spec.seq_len)
     compute = _on_accelerator(spec, "blocked", block, spec.compute.remat, unrolled=spec.compute.layers == "unrolled")
     parameters, static = eqx.partition(model, _is_trained)
@@ -177,7 +191,19 @@ def _kept_bytes(spec: RunSpec, model: LanguageModel, rows: int) -> int:
     traced = jax.make_jaxpr(backward)(parameters, tokens).jaxpr
     given = set(traced.invars)
     kept = {variable for variable in traced.outvars if isinstance(variable, Var) and variable not in given}
-    return sum(_aval_bytes(_shaped(variable)) for variable in kept)
+    return [_shaped(variable) for variable in kept]
+
+
+def _tensor_part(model: LanguageModel, ways: int) -> LanguageModel:
+    """The shapes of a model's heads and MLPs that one device of the mesh axis `tensor` has; the residual stream stays whole."""
+
+    def part(leaf: object) -> object:
+        if not isinstance(leaf, NamedArray):
+            return leaf
+        split = [axis.size // ways if PARAMETERS.get(axis.name) == "tensor" else axis.size for axis in leaf.axes]
+        return NamedArray(jax.ShapeDtypeStruct(tuple(split), leaf.dtype), leaf.axis_names)  # type: ignore[arg-type]
+
+    return jax.tree.map(part, model, is_leaf=lambda leaf: isinstance(leaf, NamedArray))
 
 
 def _working_bytes(spec: RunSpec, model: LanguageModel, layout: Layout, sizes: tuple[int, ...], device_rows: int) -> int:
@@ -190,7 +216,7 @@ def _working_bytes(spec: RunSpec, model: LanguageModel, layout: Layout, sizes: t
     # XLA moves the conversion of all layers before the loop over layers (read in compiled steps for v5p, libtpu 0.0.48.1)
     converted = _device_bytes(layout, parameters_of(model)) // 4 * wide if wide < 4 else 0
     whole = replace(spec, compute=replace(spec.compute, remat="none"))
-    of_layer = activation_bytes(whole, model, device_rows, sizes[2]) // spec.model.num_layers
+    of_layer = kept_bytes(whole, _tensor_part(model, sizes[3]), device_rows, sizes[2]).activations // spec.model.num_layers
     times = (2 if isinstance(spec.model, MoeConfig) else 1) + (spec.compute.remat != "none")
     return converted + max(loss, 2 * layer * wide + layer * 4 + times * of_layer)
 

@@ -9,7 +9,7 @@ import pytest
 from tiny import tiny_model, tiny_spec
 from tiny_models import quick_model
 
-from trainer.footprint import activation_bytes, footprint, forward_flops
+from trainer.footprint import footprint, forward_flops, kept_bytes
 from trainer.model.transformer import Transformer
 from trainer.objectives import next_token_loss
 from trainer.spec.compute import ComputeConfig
@@ -71,6 +71,16 @@ def test_a_device_of_a_mesh_has_its_share_and_an_uneven_mesh_is_refused() -> Non
         footprint(SPEC, MeshShape(data=16), 16)
 
 
+def test_the_axis_tensor_divides_heads_and_mlps_of_activations() -> None:
+    """A device keeps what the model of half the heads and half the width keeps; the residual stream is whole on each."""
+    half = replace(MODEL, num_heads=2, num_kv_heads=1, intermediate_dim=32, head_dim=MODEL.head_size)
+    split = footprint(SPEC, MeshShape(tensor=2), 2)
+    assert split.device_activation_bytes == footprint(replace(SPEC, model=half), MeshShape(), 1).device_activation_bytes
+    none = replace(SPEC, compute=ComputeConfig())
+    one, two = (footprint(none, MeshShape(tensor=n), n).device_activation_bytes for n in (1, 2))
+    assert one / 2 < two < one
+
+
 def test_flops_are_levanters_formula_but_for_the_softmax() -> None:
     per_token = MODEL.training_flops_per_token(SPEC.seq_len)
     softmax = 3.0 * MODEL.num_layers * 3 * SPEC.seq_len * MODEL.num_heads
@@ -103,13 +113,14 @@ def test_activations_are_what_backward_keeps(remat: str) -> None:
         arrays = {id(leaf): leaf.nbytes for leaf in jax.tree.leaves(jax.vjp(objective, parameters)[1])}
         return sum(arrays.values())
 
-    counted = activation_bytes(spec, eqx.filter_eval_shape(real_model), 2)
+    counted = kept_bytes(spec, eqx.filter_eval_shape(real_model), 2).activations
     assert counted == 2 * (kept(3) - kept(2))
 
 
 def test_less_is_kept_the_more_is_made_again() -> None:
     shapes = eqx.filter_eval_shape(real_model)
-    kept = [activation_bytes(replace(SPEC, compute=ComputeConfig(remat=r)), shapes, 1) for r in ("none", "named", "full")]  # type: ignore[arg-type]
+    specs = [replace(SPEC, compute=ComputeConfig(remat=r)) for r in ("none", "named", "full")]  # type: ignore[arg-type]
+    kept = [kept_bytes(spec, shapes, 1).activations for spec in specs]
     assert kept[0] > kept[1] > kept[2]
     assert kept[2] >= MODEL.num_layers * SPEC.seq_len * MODEL.hidden_dim * 4, "the input of every layer"
 
