@@ -43,7 +43,8 @@ def byte_tokenizer() -> Node:
 
 
 def base(seed: int = 0) -> RewardRun:
-    """516 steps of 64 right answers, ended early so that it is often wrong: 64, 28 and 18 % are right with seeds 0 to 2."""
+    """516 steps of 64 right answers, ended early so that it is often wrong: 64, 28 and 18 % are right with seeds 0 to 2, and
+    18.6, 8.9 and 19.1 % on a machine with other last bits."""
     model = LlamaConfig(
         vocab_size=BYTES, hidden_dim=64, intermediate_dim=176, num_layers=2, num_heads=4, num_kv_heads=2, max_seq_len=16
     )
