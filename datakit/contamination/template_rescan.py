@@ -37,7 +37,7 @@ def write_for_judging(scratch: Path, piece: Piece, counts: pl.DataFrame, matched
     for kind, table in (("counts", counts), ("matched", matched)):
         path = piece.table(scratch, kind)
         path.parent.mkdir(parents=True, exist_ok=True)
-        table.write_parquet(path)
+        table.write_parquet(path, compression="lz4")  # scratch, read once
 
 
 @dataclass(frozen=True)
