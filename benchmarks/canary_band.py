@@ -12,7 +12,8 @@ import statistics
 import tempfile
 
 from lineage.artifact.store import Artifact
-from lineage.build.plan import ancestors_first, build
+from lineage.build.nodes import ancestors_first
+from lineage.build.plan import build
 from lineage.shards.execution import Execution
 from recipes.canary import canary, canary_run
 from recipes.runs import checkpoint

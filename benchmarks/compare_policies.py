@@ -17,7 +17,8 @@ from benchmarks.rival_policies.policies import rival_policies
 from datakit.contamination.coverage import ContaminationConfig
 from datakit.contamination.index import CONTAMINATION_INDEX
 from datakit.contamination.marks import CONTAMINATION
-from lineage.build.plan import Node, ancestors_first, build
+from lineage.build.nodes import Node, ancestors_first
+from lineage.build.plan import build
 from recipes import data
 from recipes.contamination import published_policies
 from recipes.records.data import Decontamination

@@ -31,7 +31,7 @@ from datakit.sources.source import FolderFiles, Records, Source, Unverified
 from datakit.tokens.cache import TOKEN_CACHE, TokenCacheConfig
 from datakit.tokens.tokenizer import TOKENIZER, TokenizerConfig
 from evals.items.suites import SUITE
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 from recipes.sources import source_config
 from recipes.suites import suite_config, suite_raw_source
 

@@ -35,7 +35,7 @@ from datakit.dedup.minhash import PRESETS, MinHashConfig, sign_texts
 from datakit.documents.parts import DOCUMENTS, document_paths, write_sorted_parts
 from datakit.text.shingles import jaccard, shingle_sets
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import spec_of
+from lineage.build.nodes import spec_of
 from lineage.storage.digests import text_digest
 from lineage.writing.write import writing
 

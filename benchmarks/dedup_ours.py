@@ -21,7 +21,7 @@ from datakit.dedup.minhash import MINHASH, preset, sign_documents
 from datakit.documents.parts import document_paths
 from datakit.documents.schemas import DUPLICATES_FILE
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, resolve, spec_of
+from lineage.build.nodes import Node, resolve, spec_of
 from lineage.stage import Stage
 from lineage.storage.digests import utf8_digest
 from lineage.writing.write import writing

@@ -17,7 +17,8 @@ from typing import Any
 from benchmarks.edits_run import edits_run
 from evals.reports.report import REPORT
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import MissingArtifactError, Node, build, resolve
+from lineage.build.nodes import MissingArtifactError, Node, resolve
+from lineage.build.plan import build
 from lineage.build.verify import difference, verify
 from lineage.config import to_jsonable
 from lineage.shards.execution import Execution

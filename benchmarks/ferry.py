@@ -24,7 +24,7 @@ from rich.console import Console
 
 from evals.reports.report import stage_rows
 from lineage.artifact.store import Artifact
-from lineage.build.plan import resolve
+from lineage.build.nodes import resolve
 from lineage.project import CODE as REPOSITORY
 from lineage.shards.execution import Execution
 from marin_assets.cli.ferry import stage_table

@@ -17,7 +17,7 @@ from evals.items.item import Item, items_of, read_items
 from evals.items.tasks.registry import task_named
 from evals.sandbox.run import Limits, Run, run_program
 from evals.tasks.generation import SANDBOXES, redefined_builtins
-from lineage.build.plan import resolve
+from lineage.build.nodes import resolve
 from lineage.shards.execution import Execution
 from recipes.data import suites
 from recipes.studies.default import default_evaluation

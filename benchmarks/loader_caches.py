@@ -5,11 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, Stage, build_all
+from lineage.build.nodes import Node
+from lineage.build.plan import build_all
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.order.packing import Packing
 from lineage.order.permutation import Shuffle
 from lineage.order.token_shards import tokens_extra, write_flat_shard
+from lineage.stage import Stage
 from lineage.writing.writer import Writer
 
 COMPONENTS, SHARDS, VOCABULARY = 8, 4, 50_000

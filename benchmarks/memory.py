@@ -25,7 +25,8 @@ from pathlib import Path
 
 from benchmarks.data_line import MEASURED, Container, line, write_source
 from lineage.artifact.store import Store
-from lineage.build.plan import build, exists, resolve
+from lineage.build.nodes import exists, resolve
+from lineage.build.plan import build
 from lineage.shards.execution import Execution
 from lineage.shards.measure import process_tree, rss_bytes
 

@@ -50,7 +50,8 @@ from datakit.tokens.cache import TOKEN_CACHE, TokenCacheConfig
 from datakit.tokens.tokenizer import END_OF_TEXT, TOKENIZER_FILE, new_tokenizer
 from evals.items.item import ITEMS_FILE
 from lineage.artifact.store import Store
-from lineage.build.plan import Node, build, build_all
+from lineage.build.nodes import Node
+from lineage.build.plan import build, build_all
 from lineage.shards.execution import Execution
 from recipes.data import suite
 from recipes.suites import main_suite

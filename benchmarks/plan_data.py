@@ -49,7 +49,8 @@ from datakit.tokens.cache import TOKEN_CACHE, TokenCacheConfig
 from datakit.tokens.tokenizer import TOKENIZER_FILE
 from evals.items.item import ITEMS_FILE
 from lineage.artifact.store import Store
-from lineage.build.plan import Node, build, build_all
+from lineage.build.nodes import Node
+from lineage.build.plan import build, build_all
 from lineage.shards.execution import Execution
 from lineage.tables.local import LocalEngine
 from lineage.writing.working_folder import SCRATCH_FOLDER

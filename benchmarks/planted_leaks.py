@@ -29,7 +29,8 @@ from datakit.contamination.protocol import Policy, count_table, text_batches
 from datakit.documents.parts import document_paths
 from evals.items.item import ITEMS_FILE
 from lineage.artifact.store import Artifact
-from lineage.build.plan import Node, build_all
+from lineage.build.nodes import Node
+from lineage.build.plan import build_all
 from lineage.match_tiers import STANDING_TIERS
 from lineage.shards.execution import Execution
 from recipes.contamination import published_policies

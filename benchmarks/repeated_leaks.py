@@ -27,8 +27,10 @@ from datakit.documents.parts import write_sorted_parts
 from datakit.text.canonical_text import canonical_bytes
 from evals.items.item import ITEMS_FILE
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, Stage, build, build_all
+from lineage.build.nodes import Node
+from lineage.build.plan import build, build_all
 from lineage.shards.execution import Execution
+from lineage.stage import Stage
 from lineage.storage.digests import text_digest
 from lineage.writing.writer import Writer
 from recipes.data import suite

@@ -29,7 +29,7 @@ from datakit.dedup.minhash import MINHASH, preset, sign_documents
 from datakit.documents.parts import DOCUMENTS, write_sorted_parts
 from datakit.documents.schemas import DUPLICATES_FILE
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, spec_of
+from lineage.build.nodes import Node, spec_of
 from lineage.shards.execution import Execution
 from lineage.stage import Stage
 from lineage.storage.digests import text_digest

@@ -36,7 +36,8 @@ from benchmarks.memory import measured
 from benchmarks.shuffled_shards import shuffled
 from benchmarks.worker_start import import_stage
 from lineage.artifact.store import Store
-from lineage.build.plan import Node, build, exists, resolve
+from lineage.build.nodes import Node, exists, resolve
+from lineage.build.plan import build
 from lineage.shards.execution import Execution
 from lineage.shards.worker_pool import WorkerPool
 from lineage.trust.fingerprint import stage_code

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lineage.build.plan import Node, NodeInput
+from lineage.build.nodes import Node, NodeInput
 from lineage.shards.run import ShardFunction
 from lineage.stage import Stage
 from lineage.writing.writer import Writer

@@ -12,7 +12,7 @@ from itertools import chain
 import dagster as dg
 
 from lineage.artifact.store import Artifact
-from lineage.build.plan import Node, resolve
+from lineage.build.nodes import Node, resolve
 from marin_assets.areas import owners
 from marin_assets.data import card_assets, mix_assets
 from marin_assets.factory import AssetTemplate

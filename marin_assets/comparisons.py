@@ -6,7 +6,8 @@ from dataclasses import replace
 import dagster as dg
 
 from evals.reports.leaderboard_stage import KEY, LEADERBOARD, build_leaderboard
-from lineage.build.plan import Built, Node
+from lineage.build.nodes import Node
+from lineage.build.plan import Built
 from marin_assets.areas import owners
 from marin_assets.data_stages import FILES, ROWS
 from marin_assets.describe import describe, identity_tags

@@ -14,7 +14,7 @@ import dagster as dg
 from datakit.sources.raw import RAW
 from evals.items.suites import SUITE
 from lineage.artifact.store import Store
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 from marin_assets.data_stages import CHECKS, SHARDS, view_of
 from marin_assets.factory import AssetTemplate, Skipped
 from partitions.axes import sources

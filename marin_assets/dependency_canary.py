@@ -19,7 +19,8 @@ import dagster as dg
 import polars as pl
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import ancestors_first, build
+from lineage.build.nodes import ancestors_first
+from lineage.build.plan import build
 from lineage.jobs.child_processes import run_subprocess
 from lineage.upkeep.mirror import mirror
 from marin_assets.areas import owners

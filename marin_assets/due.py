@@ -6,7 +6,7 @@ import dagster as dg
 
 from evals.tasks.policy import PolicyRule
 from lineage.artifact.store import Artifact
-from lineage.build.plan import find_all
+from lineage.build.nodes import find_all
 from recipes.policies import policy_config
 from recipes.records.run import Run
 from recipes.runs import checkpoint, task_result

@@ -13,7 +13,8 @@ from typing import Literal
 import dagster as dg
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Built, Node, ancestors_first
+from lineage.build.nodes import Node, ancestors_first
+from lineage.build.plan import Built
 from lineage.config import to_jsonable
 from lineage.shards.failures import IncompleteError
 from lineage.storage.digests import identity_digest

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from datakit.sources.roster import registry_reachable
 from evals.tasks.policy import POLICY
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 from marin_assets.data import daily_assets
 from marin_assets.data_stages import FILES, ROWS
 from marin_assets.factory import AssetTemplate, Invariant

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from jobs.campaigns import FERRY
-from lineage.build.plan import MissingArtifactError
+from lineage.build.nodes import MissingArtifactError
 from lineage.trust.gate import GateError
 
 

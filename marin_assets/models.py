@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from evals.items.stage import TEXT_KINDS
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 from marin_assets.data import of_sources
 from marin_assets.data_stages import FILES
 from marin_assets.factory import AssetTemplate, Invariant

@@ -3,7 +3,7 @@
 import datetime
 
 from lineage.artifact.store import Store
-from lineage.build.plan import find_all
+from lineage.build.nodes import find_all
 from marin_assets.declared_table import tabled
 from recipes.lab import Declarations
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import dagster as dg
 
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 from lineage.trust.gate import GateError
 from marin_assets.areas import owners
 from marin_assets.data import of_all, suite_assets

@@ -13,7 +13,7 @@ from functools import cache
 import dagster as dg
 from pydantic import Field
 
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 from lineage.trust.gate import GateError
 from marin_assets.areas import owners
 from marin_assets.data_stages import FILES, ROWS

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import dagster as dg
 
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 from marin_assets.data import mix_assets
 from marin_assets.data_stages import FILES, ROWS
 from marin_assets.factory import AssetTemplate, Invariant

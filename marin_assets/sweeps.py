@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterator, Sequence
 
 import dagster as dg
 
-from lineage.build.plan import Built, MissingArtifactError, Node, ancestors_first, exists
+from lineage.build.nodes import MissingArtifactError, Node, ancestors_first, exists
+from lineage.build.plan import Built
 from marin_assets.areas import owners
 from marin_assets.data import mix_assets, token_assets
 from marin_assets.data_stages import FILES

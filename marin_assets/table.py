@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 from lineage.config import to_jsonable
 from lineage.storage.digests import identity_digest
 from marin_assets.factory import AssetTemplate

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 from lineage.order.mixture import StepPhase
 from recipes.records.placement import SwarmTrialOf
 from recipes.records.run import HELDOUT_TASK, AtStep, Run

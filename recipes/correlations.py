@@ -5,7 +5,7 @@ A correlation is `correlations/<name>` (docs/recipes/correlate_pools.md).
 
 from dataclasses import dataclass
 
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 from recipes.records.run import HELDOUT_TASK, Run
 from recipes.runs import eval_tasks, task_result
 from science.correlation_stage import CORRELATIONS, CorrelationConfig

@@ -30,7 +30,7 @@ from datakit.tokens.extended_tokenizer import EXTENDED_TOKENIZER, ExtendedTokeni
 from datakit.tokens.formats import Chat, Preferences
 from datakit.tokens.tokenizer import TOKENIZER, TokenizerConfig
 from evals.items.suites import SUITE
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 from lineage.order.batches import BatchSchedule
 from lineage.order.chosen import CHOSEN_MIXTURE, ChosenMixtureConfig
 from lineage.order.mixture import MIXTURE, MixtureConfig, phases_by_step

@@ -6,7 +6,7 @@ from datakit.sources.roster import ROSTER, RosterConfig
 from datakit.sources.source import PypiFiles, WheelPin
 from evals.reports.report import REPORT, ReportConfig
 from lineage.artifact.store import Store
-from lineage.build.plan import MissingArtifactError, Node, ancestors_first, resolve
+from lineage.build.nodes import MissingArtifactError, Node, ancestors_first, resolve
 from recipes.hardware import refuse_accelerators
 from recipes.records.data import decontamination
 from recipes.records.placement import Daily

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from evals.items.stage import TRIAL_RESULT, TaskSpec
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 from lineage.config import to_jsonable
 from lineage.storage.digests import identity_digest
 from recipes.data import corpora, tokenizer

@@ -6,7 +6,7 @@ A gap is `gaps/<name>`; above zero the text is harder for the second checkpoint 
 from dataclasses import dataclass
 
 from evals.items.stage import GAP, GapConfig
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 from recipes.data import corpora, tokenizer
 from recipes.models import PublishedModel, imported, model_tokenizer
 from recipes.records.run import Run

@@ -8,7 +8,7 @@ from functools import cache
 
 from datakit.sources.raw import RAW
 from datakit.tokens.tokenizer_files import TOKENIZER_FILES, TokenizerFilesConfig
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 from recipes.sources import catalogue
 from trainer.hf.import_model import HF_IMPORT, HfImportConfig
 from trainer.spec.llama import LlamaConfig

@@ -5,7 +5,7 @@ A promotion is `promotions/<name>`. It reads results of trials, which `sweeps/<n
 
 from dataclasses import dataclass
 
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 from recipes.records.sweep import Sweep
 from recipes.sweeps import fit, result
 from science.gates import Gates

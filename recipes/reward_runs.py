@@ -6,7 +6,7 @@ Runs are declared in `recipes/studies/` (docs/recipes/train_with_rewards.md).
 from functools import cache
 
 from datakit.contamination.marks import CONTAMINATION
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 from post_training.audit import REWARD_AUDIT, RewardAuditConfig
 from post_training.spec import RewardRunSpec
 from post_training.stage import (

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cache
 
 from datakit.tokens.tokenizer import TOKENIZER, TokenizerConfig
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 from post_training.environments.arithmetic import ADDITION, Addition
 from post_training.spec import Advantage, Grpo, Imitate, KLConfig, LossConfig, Reinforce, RewardRunSpec, Rloo, SamplingConfig
 from recipes.records.data import decontamination

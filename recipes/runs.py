@@ -18,7 +18,7 @@ from evals.items.stage import (
     TaskSpec,
 )
 from evals.tasks.policy import POLICY
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 from lineage.order.history import REFERENCE
 from recipes import data
 from recipes.data import contamination, corpora, suites, tokenizer, trajectories

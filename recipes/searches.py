@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from lineage.artifact.store import Store
-from lineage.build.plan import MissingArtifactError, Node, resolve
+from lineage.build.nodes import MissingArtifactError, Node, resolve
 from recipes.records.placement import RoundTrialOf
 from recipes.records.run import Run
 from recipes.records.sweep import Sweep

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 from lineage.order.mixture import StepPhase
 from lineage.stage import Stage
 from recipes.records.placement import SwarmTrialOf

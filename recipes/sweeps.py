@@ -6,7 +6,7 @@ from functools import cache
 
 from evals.items.stage import TRIAL_RESULT, TaskSpec, TrialResultConfig
 from lineage.artifact.store import Store
-from lineage.build.plan import Node, NodeInput, find_all
+from lineage.build.nodes import Node, NodeInput, find_all
 from recipes.data import corpora, tokenizer
 from recipes.policies import EVAL_SEED
 from recipes.records.run import HELDOUT_TASK, Run

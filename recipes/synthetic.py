@@ -4,7 +4,7 @@ from dataclasses import fields
 from functools import cache
 
 from datakit.sources.source import SyntheticFiles
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 from post_training.synthetic.accepted import SYNTHETIC_ACCEPTED
 from post_training.synthetic.rollouts import SYNTHETIC_ROLLOUTS
 from post_training.synthetic.spec import ShardConfig, SynthesisConfig, shard_partition

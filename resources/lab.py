@@ -11,7 +11,8 @@ import yaml
 
 from lineage.artifact.store import Store
 from lineage.build.fan_out import FanOut
-from lineage.build.plan import Built, Node, build
+from lineage.build.nodes import Node
+from lineage.build.plan import Built, build
 from lineage.config import from_jsonable
 from lineage.jobs.child_processes import run_subprocess
 from lineage.jobs.job import Launcher, Listener

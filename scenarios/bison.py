@@ -12,7 +12,7 @@ import polars as pl
 from rich.console import Console
 
 from lineage.artifact.store import Store
-from lineage.build.plan import resolve
+from lineage.build.nodes import resolve
 from lineage.jobs.job import Launcher
 from lineage.shards.execution import ONE_WORKER, Execution
 from scenarios import nodes

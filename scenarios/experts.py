@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import polars as pl
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import build_all, resolve
+from lineage.build.nodes import resolve
+from lineage.build.plan import build_all
 from lineage.jobs.job import Launcher
 from lineage.shards.execution import Execution
 from recipes.records.run import Run

@@ -14,7 +14,8 @@ from evals.audit.evidence import STANDING_TIERS
 from evals.audit.training_matches import document_reads, item_matches
 from evals.items.item import Item, read_items, select_items
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, build_all
+from lineage.build.nodes import Node
+from lineage.build.plan import build_all
 from lineage.jobs.job import Launcher
 from lineage.shards.execution import ONE_WORKER, Execution
 from recipes.histories.phase import History

@@ -7,7 +7,7 @@ shape of the schedules are the declared ones. The model, the length of a sequenc
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 from lineage.order.mixture import MIXTURE, MixtureConfig
 from lineage.order.mixture import Phase as MixPhase
 from lineage.order.permutation import ShuffleName

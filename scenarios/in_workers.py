@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from evals.items.stage import TRIAL_RESULT
 from evals.tasks.trial_result import score_trial
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, ancestors_first, build, exists, resolve
+from lineage.build.nodes import Node, ancestors_first, exists, resolve
+from lineage.build.plan import build
 from lineage.jobs.child_processes import run_subprocess
 from lineage.jobs.job import LaunchRecord, LaunchRequest, read_job
 from lineage.shards.execution import Execution

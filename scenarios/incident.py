@@ -7,7 +7,8 @@ import polars as pl
 from datakit.sources.remote import folder_listing
 from datakit.sources.source import FolderFiles, Unverified
 from lineage.artifact.store import Artifact
-from lineage.build.plan import Node, build, resolve, spec_of
+from lineage.build.nodes import Node, resolve, spec_of
+from lineage.build.plan import build
 from lineage.graph.affected import affected_by
 from lineage.graph.edges import lineage_tables
 from lineage.jobs.job import LaunchRequest

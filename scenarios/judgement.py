@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from lineage.artifact.store import Artifact
-from lineage.build.plan import Node, resolve
+from lineage.build.nodes import Node, resolve
 from lineage.match_tiers import STANDING_TIERS
 from marin_assets.cli.lineage_picture import html_page
 from scenarios import nodes

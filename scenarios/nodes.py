@@ -22,7 +22,7 @@ from datakit.tokens.tokenizer import TOKENIZER, TokenizerConfig
 from evals.audit.build import AUDIT, AuditConfig
 from evals.items.stage import CONTAMINATION_SCORES, ContaminationScoresConfig, TaskSpec
 from evals.items.suites import SUITE, SuiteConfig
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.order.permutation import ShuffleName
 from recipes.sources import source_config

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from lineage.artifact.store import Artifact
-from lineage.build.plan import Node, Stage
+from lineage.build.nodes import Node
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.order.order import DataOrder
 from lineage.order.permutation import Permutation, ShuffleName, derive_key
 from lineage.order.token_cache import TokenCache
 from lineage.order.token_shards import tokens_extra, write_token_shard
+from lineage.stage import Stage
 from lineage.writing.writer import Writer
 from scenarios.nodes import Recipe, token_cache
 

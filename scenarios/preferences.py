@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import polars as pl
 
 from lineage.artifact.store import Store
-from lineage.build.plan import build_all, resolve
+from lineage.build.nodes import resolve
+from lineage.build.plan import build_all
 from lineage.jobs.job import Launcher
 from recipes.pipeline import cleaned_of_vendored_items
 from recipes.runs import checkpoint, preference_scores

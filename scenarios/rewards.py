@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import build_all, resolve
+from lineage.build.nodes import resolve
+from lineage.build.plan import build_all
 from lineage.jobs.job import Launcher
 from post_training.texts import shards_of
 from recipes import reward_runs, rewards

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from evals.scoring.report_page import Table, image, page
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, build, resolve
+from lineage.build.nodes import Node, resolve
+from lineage.build.plan import build
 from lineage.figures import new_figure
 from lineage.order.chosen import WEIGHTS
 from recipes.swarms import Swarm, confirmation, every_run, fit, proposal, runs_table, second_proposal, snr

@@ -8,7 +8,8 @@ import polars as pl
 
 from evals.items.item import Item, read_items, select_items
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, ancestors_first, build, resolve, spec_of
+from lineage.build.nodes import Node, ancestors_first, resolve, spec_of
+from lineage.build.plan import build
 from lineage.jobs.job import Launcher
 from lineage.shards.execution import ONE_WORKER, Execution
 from scenarios import nodes

@@ -14,7 +14,7 @@ import dagster as dg
 
 from jobs.automation import sensors_at_start
 from lineage.artifact.store import Artifact
-from lineage.build.plan import exists, find_all
+from lineage.build.nodes import exists, find_all
 from marin_assets.describe import materialization, provenance, recorded
 from marin_assets.due import committed, missing_results
 from marin_assets.event_log import reports

@@ -14,7 +14,7 @@ import dagster as dg
 
 from lineage.artifact.manifest import MANIFEST_NAME
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import MissingArtifactError, find_all
+from lineage.build.nodes import MissingArtifactError, find_all
 from lineage.shards.shared import FAILURE_NAME, RECORD_NAME, SHARED_FOLDER, about
 from marin_assets.describe import materialization, provenance, recorded
 from marin_assets.event_log import reports

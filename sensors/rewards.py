@@ -10,7 +10,7 @@ import dagster as dg
 
 from jobs.automation import sensors_at_start
 from lineage.artifact.store import Artifact
-from lineage.build.plan import Node, exists, find_all
+from lineage.build.nodes import Node, exists, find_all
 from marin_assets.describe import materialization, provenance, recorded
 from marin_assets.event_log import reports
 from marin_assets.reward_views import sampled_rollouts

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import dagster as dg
 
 from jobs.automation import sensors_at_start
-from lineage.build.plan import Node, exists
+from lineage.build.nodes import Node, exists
 from partitions.axes import rounds
 from recipes.runs import mixture
 from recipes.searches import Rounds, Search

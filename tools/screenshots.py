@@ -23,7 +23,7 @@ import dagster as dg
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import resolve
+from lineage.build.nodes import resolve
 from lineage.project import CODE as REPOSITORY
 from marin_assets.outcomes import outcomes
 from operations.ledger.ledger import open_ledger

@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from lineage.artifact.store import Store
-from lineage.build.plan import ancestors_first, build, resolve
+from lineage.build.nodes import ancestors_first, resolve
+from lineage.build.plan import build
 from lineage.jobs.job import LaunchRecord, LaunchRequest, read_job
 from post_training.asking import EncodedPrompts, Words
 from post_training.held_out import score_held_out

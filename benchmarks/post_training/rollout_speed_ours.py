@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from lineage.artifact.store import Store
-from lineage.build.plan import build, build_all, resolve
+from lineage.build.nodes import resolve
+from lineage.build.plan import build, build_all
 from lineage.jobs.job import LaunchRecord, LaunchRequest, read_job
 from post_training.policies import Policies
 from post_training.train import train_on_rewards

@@ -21,7 +21,8 @@ import polars as pl
 import requests
 
 from lineage.artifact.store import Store
-from lineage.build.plan import ancestors_first, build, resolve
+from lineage.build.nodes import ancestors_first, resolve
+from lineage.build.plan import build
 from lineage.jobs.job import LaunchRecord, LaunchRequest, read_job
 from post_training.stage import ROLLOUTS_FILE
 from post_training.texts import shards_of

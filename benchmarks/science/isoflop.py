@@ -17,7 +17,7 @@ from benchmarks.science.isoflop_page import rate_doubts, write_study_page
 from benchmarks.science.isoflop_study import STUDIES, Study, forecasts, mixture, rate_trials, table_and_fit, trials
 from benchmarks.science.isoflop_train import Progress, build_here, build_runs, store_of
 from lineage.artifact.store import Artifact
-from lineage.build.plan import Node, resolve
+from lineage.build.nodes import Node, resolve
 from science.trials import RefusedSweepError
 
 log = logging.getLogger("isoflop")

@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.science.isoflop_study import Study, method, table_and_fit
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import resolve
+from lineage.build.nodes import resolve
 from science.fit_sweep import SweepFit, fit_sweep
 from science.forecasts.joint import BOUNDS, joint_forecast
 from science.forecasts.scoring import better, rules

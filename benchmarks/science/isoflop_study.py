@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from benchmarks.science.isoflop_data import HELDOUT, TEXT, HeldOut, SourceText
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
 from science.fit_sweep import FitConfig
 from science.forecasts.fit_stage import FIT

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, ancestors_first, build, exists, resolve
+from lineage.build.nodes import Node, ancestors_first, exists, resolve
+from lineage.build.plan import build
 from scenarios.in_workers import Made, build_in_workers
 
 SHARED = ("text", "mixture")

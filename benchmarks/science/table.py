@@ -11,7 +11,8 @@ from dataclasses import replace
 from benchmarks.science.isoflop_data import HELDOUT
 from benchmarks.science.isoflop_study import REHEARSAL, mixture, named, run_of
 from lineage.artifact.store import Store
-from lineage.build.plan import Node, ancestors_first, build, resolve, spec_of
+from lineage.build.nodes import Node, ancestors_first, resolve, spec_of
+from lineage.build.plan import build
 from lineage.writing.write import writing
 from science.forecasts.table import TABLE, Expected, TableConfig
 from trainer.spec.stage import TRIAL, CheckpointConfig

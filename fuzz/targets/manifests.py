@@ -7,7 +7,8 @@ from pathlib import Path
 from fuzz.run import Target
 from lineage.artifact.manifest import sealed, sound_manifest
 from lineage.artifact.store import MANIFEST_NAME, Artifact, Store, open_folder
-from lineage.build.plan import Node, build
+from lineage.build.nodes import Node
+from lineage.build.plan import build
 from lineage.stage import Stage
 from lineage.writing.writer import Writer
 

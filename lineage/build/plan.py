@@ -1,72 +1,29 @@
-"""Plans: graphs of nodes that recipes declare, one node for each artifact to make.
+"""Build the artifacts of nodes: each once, from inputs that exist and are fit to build on.
 
-A `Node` describes an artifact before its inputs exist. `resolve` finds the artifact of a node's current identity; `build` makes
-it if there is none. Both depend only on the node and the store, so "is this stale?" needs no database: a node is missing if its
-current identity is not in the store, whatever else has its key. The Dagster shell builds one node for each asset; benchmarks
-and tests build the same nodes without Dagster.
+The Dagster shell builds one node for each asset; benchmarks and tests build the same nodes without Dagster.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
-from lineage.artifact.spec import ArtifactSpec, InputRef, partition_address
+from lineage.artifact.spec import InputRef, partition_address
 from lineage.artifact.store import Artifact, Store
 from lineage.build.fan_out import FanOut
-from lineage.build.incomplete import Incomplete, incomplete_inputs, read_incomplete
+from lineage.build.incomplete import incomplete_inputs
+from lineage.build.nodes import Memo, MissingArtifactError, Node, ancestors_first, inputs_of, resolve_with, spec_with
 from lineage.build.stage_run import run_here
-from lineage.config import to_jsonable
 from lineage.jobs.child_processes import run_subprocess
 from lineage.jobs.claims import check_inputs_stay
-from lineage.jobs.job import Inputs, Job, JobOptions, Launcher, LaunchRecord, Listener, run_job
+from lineage.jobs.job import Inputs, Job, Launcher, LaunchRecord, Listener, run_job
 from lineage.jobs.regions import guard_reads
 from lineage.jobs.summary import summarizing
 from lineage.shards.execution import ONE_WORKER, Execution
-from lineage.stage import Stage
 from lineage.trust.evidence import Drift, drift_of
 from lineage.trust.fingerprint import stage_code
 from lineage.trust.gate import Finding, GateError, apply_waivers, check_launch, utc_today
 
 log = logging.getLogger(__name__)
-
-
-type NodeInput = "Node | tuple[Node, ...]"
-
-
-@dataclass(frozen=True)
-class Node:
-    """One artifact to make: its key and partition, its stage, its config, and the nodes of its inputs."""
-
-    key: tuple[str, ...]
-    partition: str | None
-    stage: Stage
-    config: object
-    inputs: Mapping[str, NodeInput] = field(default_factory=dict)
-    hardware: tuple[str, ...] = ()
-    """Hardware that its job asks for, in order of preference (`recipes/hardware.py`); not part of the identity."""
-    arguments: tuple[str, ...] = ()
-    """Command-line arguments of its job, and further ones by hardware name (`on_hardware`); not part of the identity."""
-    on_hardware: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if (self.hardware or self.arguments or self.on_hardware) and self.stage.job is None:
-            raise ValueError(
-                f"{self.name}: hardware is {', '.join(self.hardware)}, arguments are {self.arguments}, but stage "
-                f"{self.stage.name} runs inside the step that orchestrates, which has none; leave both empty, or make it a job"
-            )
-
-    @property
-    def options(self) -> JobOptions:
-        """How its job runs: hardware and arguments."""
-        return JobOptions(self.hardware, self.arguments, self.on_hardware)
-
-    @property
-    def name(self) -> str:
-        return "/".join(self.key) + (f"[{self.partition}]" if self.partition else "")
-
-    def parents(self) -> Iterator["Node"]:
-        for value in self.inputs.values():
-            yield from value if isinstance(value, tuple) else (value,)
 
 
 @dataclass(frozen=True)
@@ -83,64 +40,6 @@ class Built:
     def drifted(self) -> bool:
         """Whether the code has changed since, and no evidence shows that it makes the same bytes."""
         return self.drift is not None and not self.drift.is_cleared
-
-
-class MissingArtifactError(LookupError):
-    """A node has no artifact of its current identity in the store; `incomplete` is the record of a failed attempt."""
-
-    def __init__(self, node: Node, store: Store, incomplete: Incomplete | None = None):
-        older = store.latest(node.key, node.partition)
-        why = "was never materialized" if older is None else f"is stale (there is one of {older.manifest.created})"
-        if incomplete is not None:
-            why = f"is incomplete ({incomplete})"
-        super().__init__(f"{node.name} {why} in {store.root}: materialize it first")
-        self.node, self.incomplete = node, incomplete
-
-
-@dataclass
-class _Memo:
-    """Lookups of one walk or of one `build_all`: by node object (two nodes of one key and partition may differ), by address."""
-
-    nodes: dict[int, tuple[Node, Artifact]] = field(default_factory=dict)
-    """By `id`. It keeps the node, so that no other object gets that id."""
-    addresses: dict[str, Artifact | None] = field(default_factory=dict)
-
-    def find(self, store: Store, spec: ArtifactSpec) -> Artifact | None:
-        if spec.address not in self.addresses:
-            self.addresses[spec.address] = store.find(spec)
-        return self.addresses[spec.address]
-
-    def keep(self, node: Node, artifact: Artifact) -> None:
-        """Take note of an artifact that was made or found."""
-        self.addresses[artifact.spec.address] = artifact
-        self.nodes[id(node)] = node, artifact
-
-
-def spec_of(store: Store, node: Node) -> ArtifactSpec:
-    """Return the current identity of a node. Raises: MissingArtifactError naming the first input that does not exist."""
-    return _spec(node, _resolved_inputs(store, node, _Memo()))
-
-
-def resolve(store: Store, node: Node) -> Artifact:
-    """Return the artifact of a node's current identity. Raises: MissingArtifactError if it or an ancestor does not exist."""
-    return _resolve(store, node, _Memo())
-
-
-def exists(store: Store, node: Node) -> bool:
-    """Whether the artifact of a node's current identity and all its ancestors exist."""
-    return find_all(store, [node])[0] is not None
-
-
-def find_all(store: Store, nodes: Iterable[Node]) -> list[Artifact | None]:
-    """Return the artifact of each node, or None if it or an ancestor is missing. Shared ancestors are looked up once."""
-    memo = _Memo()
-    artifacts: list[Artifact | None] = []
-    for node in nodes:
-        try:
-            artifacts.append(_resolve(store, node, memo))
-        except MissingArtifactError:
-            artifacts.append(None)
-    return artifacts
 
 
 def build(
@@ -166,7 +65,7 @@ def build(
     IncompleteError; ForeignReadError for reads from another region's bucket above the budget.
     """
     how = _How(execution, launcher, fan_out, listener, run_id)
-    return _build(store, node, how, _Memo())
+    return _build(store, node, how, Memo())
 
 
 def build_all(
@@ -181,11 +80,11 @@ def build_all(
 
     An artifact is looked up once, however many nodes need it. Raises: as `build`.
     """
-    wanted, memo = list(nodes), _Memo()
+    wanted, memo = list(nodes), Memo()
     how = _How(execution, launcher, None, None, run_id)
     for node in ancestors_first(wanted):
         memo.keep(node, _build(store, node, how, memo).artifact)
-    return [_resolve(store, node, memo) for node in wanted]
+    return [resolve_with(store, node, memo) for node in wanted]
 
 
 @dataclass(frozen=True)
@@ -199,11 +98,11 @@ class _How:
     run_id: str
 
 
-def _build(store: Store, node: Node, how: _How, memo: _Memo) -> Built:
+def _build(store: Store, node: Node, how: _How, memo: Memo) -> Built:
     if node.stage.gate is not None:
         _refuse_unresolved(store, node, memo)
-    inputs = _resolved_inputs(store, node, memo)
-    spec = _spec(node, inputs)
+    inputs = inputs_of(store, node, memo)
+    spec = spec_with(node, inputs)
     code = stage_code(node.stage.module)
     existing = store.find(spec)
     if existing is not None and not existing.manifest.omitted:
@@ -244,22 +143,7 @@ def _describe(built: Built) -> str:
     return f", {'code drifted since' if built.drifted else 'code changed since'}: {built.drift}"
 
 
-def ancestors_first(nodes: Sequence[Node]) -> list[Node]:
-    """Return the given nodes and all their ancestors, each once, inputs first."""
-    ordered: dict[tuple[tuple[str, ...], str | None], Node] = {}
-
-    def visit(node: Node) -> None:
-        if (node.key, node.partition) not in ordered:
-            for parent in node.parents():
-                visit(parent)
-            ordered[node.key, node.partition] = node
-
-    for node in nodes:
-        visit(node)
-    return list(ordered.values())
-
-
-def _refuse_unresolved(store: Store, node: Node, memo: _Memo) -> None:
+def _refuse_unresolved(store: Store, node: Node, memo: Memo) -> None:
     """Refuse if ancestors are missing or stale.
 
     Raises: GateError naming each of them. Descendants of a missing ancestor are not checked."""
@@ -271,7 +155,7 @@ def _refuse_unresolved(store: Store, node: Node, memo: _Memo) -> None:
             unresolved.add(place)
             continue
         try:
-            _resolve(store, ancestor, memo)
+            resolve_with(store, ancestor, memo)
         except MissingArtifactError as error:
             unresolved.add(place)
             older = store.latest(*place)
@@ -280,37 +164,3 @@ def _refuse_unresolved(store: Store, node: Node, memo: _Memo) -> None:
             findings.append(Finding(problem, ref, str(error)))
     if findings:
         raise GateError(node.name, findings)
-
-
-def _resolve(store: Store, node: Node, memo: _Memo) -> Artifact:
-    if id(node) not in memo.nodes:
-        spec = _spec(node, _resolved_inputs(store, node, memo))
-        existing = memo.find(store, spec)
-        if existing is None:
-            raise MissingArtifactError(node, store, read_incomplete(store, spec.address))
-        memo.nodes[id(node)] = node, existing
-    return memo.nodes[id(node)][1]
-
-
-def _resolved_inputs(store: Store, node: Node, memo: _Memo) -> Inputs:
-    return {
-        name: tuple(_resolve(store, n, memo) for n in value) if isinstance(value, tuple) else _resolve(store, value, memo)
-        for name, value in node.inputs.items()
-    }
-
-
-def _spec(node: Node, inputs: Inputs) -> ArtifactSpec:
-    refs = []
-    for name, value in inputs.items():
-        if isinstance(value, tuple):
-            refs += [artifact.ref(f"{name}.{i}") for i, artifact in enumerate(value)]
-        else:
-            refs.append(value.ref(name))
-    return ArtifactSpec(
-        key=node.key,
-        partition=node.partition,
-        stage=node.stage.name,
-        stage_version=node.stage.version,
-        config=to_jsonable(node.config),
-        inputs=tuple(refs),
-    )

@@ -13,7 +13,8 @@ from typing import Literal, cast
 from lineage.artifact.manifest import Manifest, content_version
 from lineage.artifact.spec import ArtifactSpec, InputRef
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, NodeInput, build
+from lineage.build.nodes import Node, NodeInput
+from lineage.build.plan import build
 from lineage.config import from_jsonable, to_jsonable
 from lineage.jobs.job import Launcher
 from lineage.shards.execution import ONE_WORKER, Execution

@@ -1,7 +1,8 @@
 """The stage `lineage.waiver`, which writes a waiver into a store (lineage/trust/waivers.py defines waivers)."""
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, build
+from lineage.build.nodes import Node
+from lineage.build.plan import build
 from lineage.stage import Stage
 from lineage.trust.waivers import WAIVER_FILE, Waiver, waiver_key, waiver_text
 from lineage.writing.writer import Writer

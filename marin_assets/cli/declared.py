@@ -9,7 +9,7 @@ from evals.items.stage import TaskSpec
 from evals.tasks.heldout_file import heldout_lines
 from lineage.artifact.locate import locate
 from lineage.artifact.store import Store
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 from lineage.config import to_jsonable
 from marin_assets.cli.console import print_json
 from marin_assets.cli.options import AS_JSON, ROOT

@@ -19,7 +19,7 @@ from evals.scoring.report_page import score_cells
 from jobs.campaigns import FERRY, FERRY_JOB
 from jobs.upkeep import PASS_RATES
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import resolve
+from lineage.build.nodes import resolve
 from marin_assets.cli.console import print_json, print_table
 from marin_assets.cli.options import AS_JSON, exit_by
 from marin_assets.cli.stage_lines import CampaignLines, quiet

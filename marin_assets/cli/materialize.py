@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from lineage.artifact.store import Artifact
-from lineage.build.plan import Node, ancestors_first, exists, resolve
+from lineage.build.nodes import Node, ancestors_first, exists, resolve
 from lineage.memory import release_freed_memory
 from lineage.shards.worker_pool import WorkerPool
 from marin_assets.cli.console import print_json

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import dagster as dg
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, ancestors_first, exists, find_all, resolve
+from lineage.build.nodes import Node, ancestors_first, exists, find_all, resolve
 from lineage.shards.worker_pool import WorkerPool
 from marin_assets.cli.console import print_json
 from marin_assets.cli.materialize import INTERACTIVE, make

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 from post_training.spec import RewardRunSpec, SamplingConfig
 from post_training.stage import HeldOutConfig
 from recipes.hardware import alternatives

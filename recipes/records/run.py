@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from datakit.tokens.formats import Preferences
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 from lineage.order.batches import BatchSchedule
 from recipes.hardware import alternatives
 from recipes.models import PublishedModel

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 from post_training.synthetic.spec import AcceptConfig, SynthesisConfig
 from recipes.records.reward_run import RewardRun
 from recipes.records.run import Run

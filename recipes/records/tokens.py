@@ -5,7 +5,7 @@ from typing import Protocol
 
 from datakit.tokens.formats import PLAIN, Chat, Prebuilt, Preferences, TokenFormat
 from datakit.tokens.tokenizer import END_OF_TEXT
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 from lineage.order.mixture import StepPhase
 from lineage.order.packing import Packing
 from lineage.order.permutation import Shuffle

@@ -18,8 +18,10 @@ from datakit.quality.verdicts import QUALITY, quality_config
 from datakit.sources.raw import RAW
 from datakit.sources.source import Domain, Format, Loader, Records, Source
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, Stage, build
+from lineage.build.nodes import Node
+from lineage.build.plan import build
 from lineage.shards.execution import ONE_WORKER, Execution
+from lineage.stage import Stage
 from lineage.storage.digests import text_digest
 from lineage.writing.writer import Writer
 

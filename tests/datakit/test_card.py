@@ -27,7 +27,8 @@ from datakit.sources.source import FolderFiles, Records, Source, Unverified
 from datakit.tokens.cache import TOKEN_CACHE, TokenCacheConfig
 from datakit.tokens.formats import Prebuilt
 from datakit.tokens.tokenizer import TOKENIZER, TokenizerConfig
-from lineage.build.plan import Node, Stage
+from lineage.build.nodes import Node
+from lineage.stage import Stage
 from lineage.storage.digests import text_digest
 from lineage.writing.writer import Writer
 

@@ -17,8 +17,10 @@ from datakit.contamination.leak_forms import FORMAT_CHANGES, LEAK_FORMS
 from datakit.contamination.marks import CONTAMINATION
 from evals.items.item import ITEMS_FILE, Item, write_items
 from lineage.artifact.store import Store
-from lineage.build.plan import Node, Stage, build
+from lineage.build.nodes import Node
+from lineage.build.plan import build
 from lineage.match_tiers import STANDING_TIERS
+from lineage.stage import Stage
 from lineage.storage.digests import text_digest
 from marin_assets.describe import recorded
 

@@ -21,8 +21,10 @@ from datakit.documents.parts import write_sorted_parts
 from evals.items.item import ITEMS_FILE, Item, write_items
 from evals.items.suites import SUITE, SuiteConfig
 from lineage.artifact.store import Store
-from lineage.build.plan import Node, Stage, build
+from lineage.build.nodes import Node
+from lineage.build.plan import build
 from lineage.shards.execution import Execution
+from lineage.stage import Stage
 from lineage.storage.digests import text_digest
 from recipes.suites import vendored_tasks
 

@@ -16,7 +16,7 @@ from datakit.corpus.parts import layout, write_split_part
 from datakit.documents.parts import document_paths, read_documents, write_parquet
 from datakit.documents.schemas import DOCUMENT_SCHEMA
 from datakit.invariants import check_corpus, check_rows_conserved
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 from lineage.shards.failures import IncompleteError
 from lineage.storage.digests import text_digest
 

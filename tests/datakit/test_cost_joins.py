@@ -13,7 +13,7 @@ from datakit.dedup.minhash import MinHashConfig
 from datakit.dedup.paragraphs import PARAGRAPHS, ParagraphsConfig, find_repeats
 from datakit.documents.parts import document_paths
 from lineage.artifact.store import Store
-from lineage.build.plan import Node, spec_of
+from lineage.build.nodes import Node, spec_of
 from lineage.shards.execution import Execution
 from lineage.tables.local import LocalEngine
 from lineage.tables.shuffle import LARGEST_BYTES

@@ -25,7 +25,8 @@ from datakit.costs.plan import (
 )
 from datakit.dedup.paragraphs import PARAGRAPHS, ParagraphsConfig
 from lineage.artifact.store import Store
-from lineage.build.plan import Node, ancestors_first, build
+from lineage.build.nodes import Node, ancestors_first
+from lineage.build.plan import build
 from marin_assets.cli.app import app
 from marin_assets.cli.show_data_plan import CATALOGUE_TRILLION, RATES, markdown
 from marin_assets.cli.show_data_plan import CORE_HOUR_DOLLARS as PRICE

@@ -19,7 +19,8 @@ from datakit.sources.datatrove_blocks import DatatroveStep
 from datakit.sources.record import Record, Unreadable
 from datakit.sources.source import Records, RepositoryFiles, Source
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, build
+from lineage.build.nodes import Node
+from lineage.build.plan import build
 from lineage.config import from_jsonable, to_jsonable
 from lineage.shards.execution import Execution
 from lineage.shards.failures import kind_of

@@ -18,7 +18,8 @@ from datakit.sources.raw import RAW
 from datakit.sources.remote import file_system
 from datakit.sources.source import DebianFiles, Source
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, build
+from lineage.build.nodes import Node
+from lineage.build.plan import build
 from lineage.config import from_jsonable, to_jsonable
 
 FILES = {"./usr/share/doc/a/one.txt": b"first\n", "./usr/share/doc/a/two.txt": b"second\n", "./usr/bin/tool": b"\x7fELF"}

@@ -14,7 +14,8 @@ from datakit.dedup.near_duplicates import near_matches
 from datakit.documents.parts import document_paths
 from datakit.text.shingles import jaccard, shingle_hashes
 from lineage.artifact.store import Store
-from lineage.build.plan import Node, build
+from lineage.build.nodes import Node
+from lineage.build.plan import build
 from lineage.shards.execution import Execution
 from lineage.shards.failures import IncompleteError
 from lineage.storage.digests import text_digest

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from datakit.tokens.extended_tokenizer import EXTENDED_TOKENIZER, ExtendedTokenizerConfig
 from datakit.tokens.tokenizer import END_OF_TEXT, TokenizerConfig, load_tokenizer
 from lineage.artifact.store import Artifact
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 
 ADDED = ("<|user|>", "<|end|>")
 

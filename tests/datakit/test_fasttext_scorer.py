@@ -15,7 +15,8 @@ from datakit.quality.fasttext_scorer import PACKAGE, check_installed, load
 from datakit.quality.scorer_model import Model, document_logits, read_scorer
 from datakit.quality.scores import SCORES, ScoresConfig
 from lineage.artifact.store import Store
-from lineage.build.plan import Node, build
+from lineage.build.nodes import Node
+from lineage.build.plan import build
 from lineage.shards.execution import Execution
 from lineage.storage.digests import text_digest
 

@@ -15,7 +15,8 @@ from datakit.sources.source import HubFiles, Revision
 from evals.items.item import Item, read_items
 from evals.items.suites import SUITE, SuiteConfig
 from lineage.artifact.store import Store
-from lineage.build.plan import Node, build
+from lineage.build.nodes import Node
+from lineage.build.plan import build
 from recipes.sources import source_config
 from recipes.sources_benchmarks import HubBenchmark, hub_benchmarks
 from recipes.suites import suite_config, suite_raw_source

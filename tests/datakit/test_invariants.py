@@ -21,7 +21,8 @@ from datakit.invariants import (
 )
 from datakit.tokens.cache import TOKEN_CACHE, TokenCacheConfig
 from datakit.tokens.tokenizer import TOKENIZER, TokenizerConfig
-from lineage.build.plan import Node, Stage
+from lineage.build.nodes import Node
+from lineage.stage import Stage
 from lineage.writing.write import writing
 
 TEXTS = random_texts(30, 60, seed=71)

@@ -21,10 +21,12 @@ from datakit.readers.read import Record, read_file
 from datakit.sources.source import Format, PypiFiles, Records, Source, WheelPin
 from evals.audit.takedown_fields import documents_with
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, Stage, build
+from lineage.build.nodes import Node
+from lineage.build.plan import build
 from lineage.graph.edges import lineage_tables
 from lineage.shards.execution import Execution
 from lineage.shards.failures import IncompleteError
+from lineage.stage import Stage
 from lineage.storage.digests import text_digest
 from lineage.writing.writer import Writer
 

@@ -12,7 +12,7 @@ from datakit.corpus.build import CORPUS, CorpusConfig
 from datakit.dedup.paragraph_cuts import cut_text
 from datakit.dedup.paragraphs import PARAGRAPHS, ParagraphsConfig
 from datakit.invariants import check_corpus, check_rows_conserved
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 from lineage.storage.digests import text_digest
 
 SHARED = random_texts(2, 30, seed=81)

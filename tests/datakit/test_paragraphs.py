@@ -9,7 +9,7 @@ from properties import examples
 
 from datakit.dedup.paragraphs import PARAGRAPHS, ParagraphsConfig, paragraphs
 from datakit.text.word_kinds import ALONE, kind
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 from lineage.storage.digests import text_digest
 
 FIVE = ParagraphsConfig(min_words=5)

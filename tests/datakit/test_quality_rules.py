@@ -24,7 +24,7 @@ from datakit.quality.rule_sets import (
 )
 from datakit.quality.rule_sets import measured as measured_signals
 from datakit.quality.rules import QUALITY_RULES, QualityRulesConfig, judged, quality_rules_config
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 from lineage.config import from_jsonable, to_jsonable
 
 WORDS = st.sampled_from(

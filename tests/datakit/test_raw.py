@@ -22,7 +22,8 @@ from datakit.sources.source import (
     WheelPin,
 )
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, build
+from lineage.build.nodes import Node
+from lineage.build.plan import build
 
 NAME = "tinyprose-1.0-py3-none-any.whl"
 MEMBERS = {

@@ -23,7 +23,8 @@ from datakit.sources.record import Record, Unreadable
 from datakit.sources.remote import FolderFile, listing_digest
 from datakit.sources.source import EndsWith, FolderFiles, OneOf, Records, Source
 from lineage.artifact.store import Store
-from lineage.build.plan import Node, build
+from lineage.build.nodes import Node
+from lineage.build.plan import build
 
 ROWS = [{"id": "one", "text": "first\u2028still first\r\n"}, {"id": "", "text": None}, {"id": "three", "text": "drei\x85 ü"}]
 EXPECTED = [Record("one", "first\u2028still first\r\n"), Record("f:2", None), Record("three", "drei\x85 ü")]

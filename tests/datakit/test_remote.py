@@ -19,7 +19,8 @@ from datakit.sources.raw import RAW
 from datakit.sources.remote import FolderFile, folder_listing, list_lines, listing_digest
 from datakit.sources.source import Domain, FolderFiles, Format, HttpFile, HttpFiles, HttpListing, Records, Unverified
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, build
+from lineage.build.nodes import Node
+from lineage.build.plan import build
 from lineage.shards.execution import Execution
 from lineage.shards.failures import IncompleteError
 

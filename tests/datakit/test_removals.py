@@ -13,7 +13,7 @@ from datakit.tokens.cache import TOKEN_CACHE, TokenCacheConfig
 from datakit.tokens.tokenizer import TOKENIZER, TokenizerConfig
 from evals.audit.takedown import Selection, find_holders
 from lineage.artifact.store import Artifact
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 from lineage.graph.edges import lineage_tables
 from lineage.order.batches import BatchPhase, BatchSchedule
 from lineage.order.exposure import exposures

@@ -21,7 +21,8 @@ from datakit.quality.scores import SCORES, ScoresConfig
 from datakit.quality.seeds import Seed
 from datakit.text.text_features import FeatureConfig, hashed, windows
 from lineage.artifact.store import Store
-from lineage.build.plan import Node, build
+from lineage.build.nodes import Node
+from lineage.build.plan import build
 from lineage.config import from_jsonable, to_jsonable
 from lineage.shards.execution import Execution
 from lineage.shards.failures import IncompleteError

@@ -27,7 +27,8 @@ from datakit.sources.source import Records
 from datakit.tokens.cache import TOKEN_CACHE, TokenCacheConfig
 from datakit.tokens.tokenizer import TOKENIZER, TokenizerConfig
 from lineage.artifact.store import Artifact
-from lineage.build.plan import Node, Stage
+from lineage.build.nodes import Node
+from lineage.stage import Stage
 from lineage.storage.digests import text_digest
 from lineage.writing.writer import Writer
 

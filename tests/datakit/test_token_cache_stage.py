@@ -11,8 +11,9 @@ from datakit.tokens import cache as token_cache
 from datakit.tokens.cache import TOKEN_CACHE, TokenCacheConfig
 from datakit.tokens.engines import encoder
 from datakit.tokens.tokenizer import END_OF_TEXT, MAX_PIECE_CHARS, TOKENIZER, TOKENIZER_FILE, TokenizerConfig, load_tokenizer
-from lineage.build.plan import Node, Stage
+from lineage.build.nodes import Node
 from lineage.order.token_cache import TokenCache
+from lineage.stage import Stage
 
 QUOTING = f"A lead that quotes {END_OF_TEXT} in the middle, and goes on for a good many words after it, until it ends."
 SOURCE = Texts("here", (*random_texts(60, 60, seed=61), QUOTING, "Ein Wörterbuch für 字 and 🙂 " * 6))

@@ -26,9 +26,10 @@ from datakit.tokens import cache as token_cache
 from datakit.tokens.cache import TOKEN_CACHE, TokenCacheConfig, check_policy
 from datakit.tokens.formats import Chat, Dna, Dropped, Prebuilt, TokenPolicy, encode_documents
 from datakit.tokens.tokenizer import END_OF_TEXT, TOKENIZER_FILE, load_tokenizer, new_tokenizer
-from lineage.build.plan import Node, Stage
+from lineage.build.nodes import Node
 from lineage.config import from_jsonable, to_jsonable
 from lineage.order.token_cache import TokenCache
+from lineage.stage import Stage
 from lineage.storage.digests import text_digest
 
 SPECIALS = (END_OF_TEXT, "<|user|>", "<|assistant|>", "<|end|>")

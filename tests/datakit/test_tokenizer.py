@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from inputs import Texts, corpus, file_bytes, made, random_texts
 
 from datakit.tokens.tokenizer import END_OF_TEXT, MAX_PIECE_CHARS, TOKENIZER, TokenizerConfig, load_tokenizer, pieces
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 
 SOURCES = tuple(Texts(name, tuple(random_texts(40, 80, seed=51 + i))) for i, name in enumerate("ab"))
 TEXT = st.text(st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from(" \n\t'sa1,.<|>é字🙂")), max_size=80)

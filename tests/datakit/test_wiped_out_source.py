@@ -5,7 +5,7 @@ from pathlib import Path
 import dagster as dg
 from inputs import Texts, corpus, duplicates, edited, random_texts
 
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 from marin_assets.data_stages import REMOVAL_RATES
 from marin_assets.factory import AssetTemplate, Invariant, family_asset
 from resources.lab import LabResource

@@ -20,9 +20,11 @@ from tokenizers import Tokenizer
 from unigram import START, byte_tokenizer
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, Stage, build
+from lineage.build.nodes import Node
+from lineage.build.plan import build
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.order.token_shards import tokens_extra, write_token_shard
+from lineage.stage import Stage
 from lineage.writing.writer import Writer
 from serving.connections import BoundedProtocol, server_config
 from serving.refusals import LOOPBACK

@@ -7,7 +7,8 @@ from evals.items.stage import EVAL_RESULT
 from evals.scoring.records import EvalRecord, Score, write_records
 from evals.scoring.statistics import share_score
 from lineage.artifact.store import Artifact
-from lineage.build.plan import Node, Stage
+from lineage.build.nodes import Node
+from lineage.stage import Stage
 from lineage.storage.digests import text_digest
 from lineage.writing.writer import Writer
 

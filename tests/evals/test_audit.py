@@ -16,11 +16,13 @@ from properties import examples
 from evals.audit.build import AUDIT, AuditConfig, verify_exposures
 from evals.audit.summary import excerpt_near, matched_text
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, Stage, build_all
+from lineage.build.nodes import Node
+from lineage.build.plan import build_all
 from lineage.order.batches import BatchSchedule
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.order.order import DataOrder
 from lineage.order.token_shards import tokens_extra, write_token_shard
+from lineage.stage import Stage
 from lineage.storage.digests import text_digest
 from lineage.writing.writer import Writer
 from marin_assets.invariants import judge_contamination

@@ -14,7 +14,9 @@ from evals.items.stage import ContaminationScoresConfig, TaskSpec
 from evals.scoring.intervals import difference_bootstrap
 from evals.scoring.records import EvalRecord, write_records
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, Stage, build, build_all
+from lineage.build.nodes import Node
+from lineage.build.plan import build, build_all
+from lineage.stage import Stage
 from lineage.writing.writer import Writer
 
 

@@ -23,8 +23,10 @@ from evals.tasks.benchmarks import ACCURACIES
 from evals.tasks.evaluate import evaluate
 from evals.tasks.policy import POLICY, PolicyConfig, PolicyRule
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, Stage, build, build_all, resolve, spec_of
+from lineage.build.nodes import Node, resolve, spec_of
+from lineage.build.plan import build, build_all
 from lineage.jobs.job import Job
+from lineage.stage import Stage
 from lineage.storage.digests import text_digest
 from lineage.writing.writer import Writer
 from trainer.checkpoint import METRICS_SCHEMA, Tables, snapshot, write_checkpoint

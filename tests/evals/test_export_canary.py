@@ -13,7 +13,9 @@ from unigram import START, byte_tokenizer
 from evals.tasks.export_check import special_tokens_wrong
 from evals.tasks.generator import sampling_from
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, Stage, build
+from lineage.build.nodes import Node
+from lineage.build.plan import build
+from lineage.stage import Stage
 from lineage.writing.writer import Writer
 
 

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from evals.items.item import ITEMS_FILE, Item, read_items, select_items, write_items
 from lineage.artifact.store import Store
-from lineage.build.plan import Node, Stage, build
+from lineage.build.nodes import Node
+from lineage.build.plan import build
+from lineage.stage import Stage
 
 
 def item(task: str, number: int, **fields) -> Item:

@@ -11,7 +11,9 @@ from evals.reports.leaderboard import DuplicateResultError, cells, open_board, p
 from evals.reports.leaderboard_page import newest_steps, write_page
 from evals.reports.leaderboard_stage import build_leaderboard
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, Stage, build_all
+from lineage.build.nodes import Node
+from lineage.build.plan import build_all
+from lineage.stage import Stage
 from lineage.writing.writer import Writer
 
 

@@ -17,10 +17,11 @@ from datakit.sources.record import Record
 from evals.audit.build import AUDIT, AuditConfig
 from evals.audit.pairs import READS_SCHEMA, sides_of
 from lineage.artifact.store import Artifact
-from lineage.build.plan import Node, Stage
+from lineage.build.nodes import Node
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.order.order import DataOrder
 from lineage.order.token_shards import tokens_extra, write_flat_shard
+from lineage.stage import Stage
 from lineage.storage.digests import text_digest
 from lineage.writing.writer import Writer
 from marin_assets.cli.exposure import print_exposure

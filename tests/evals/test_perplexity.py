@@ -13,7 +13,9 @@ from unigram import START, UnigramScorer, byte_tokenizer
 from evals.items.stage import TaskSpec
 from evals.tasks.perplexity import document_nats, evaluate_perplexity, heldout_documents, unigram_entropy_nats
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, Stage, build
+from lineage.build.nodes import Node
+from lineage.build.plan import build
+from lineage.stage import Stage
 from lineage.storage.digests import text_digest
 from lineage.writing.writer import Writer
 

@@ -12,7 +12,9 @@ from evals.items.item import ITEMS_FILE, Item, write_items
 from evals.items.stage import TaskSpec
 from evals.tasks.policy import POLICY, POLICY_FILE, PolicyConfig, PolicyRule, check_policy
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, Stage, build_all
+from lineage.build.nodes import Node
+from lineage.build.plan import build_all
+from lineage.stage import Stage
 from lineage.writing.writer import Writer
 
 QUIZ = TaskSpec("quiz", "multiple_choice")

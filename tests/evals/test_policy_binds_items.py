@@ -8,7 +8,9 @@ from evals.items.item import ITEMS_FILE, Item, write_items
 from evals.items.stage import TaskSpec
 from evals.tasks.policy import POLICY, PolicyConfig, PolicyRule, check_policy
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, Stage, build, build_all
+from lineage.build.nodes import Node
+from lineage.build.plan import build, build_all
+from lineage.stage import Stage
 from lineage.writing.writer import Writer
 
 TASKS = (TaskSpec("quiz", "gold_bpb", num_shots=1),)

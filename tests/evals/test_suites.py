@@ -10,7 +10,9 @@ import pytest
 from evals.items.item import read_items, select_items
 from evals.items.suites import SUITE, SuiteConfig, TaskConfig
 from lineage.artifact.store import Store
-from lineage.build.plan import Node, Stage, build
+from lineage.build.nodes import Node
+from lineage.build.plan import build
+from lineage.stage import Stage
 from recipes.suites import olmo_eval_tasks, vendored_tasks
 
 REPOSITORY = Path(__file__).parents[2]

@@ -27,9 +27,10 @@ from datakit.documents.parts import read_documents
 from datakit.sources.raw import RAW
 from evals.audit.build import AUDIT, AuditConfig
 from lineage.artifact.store import Artifact
-from lineage.build.plan import Node, Stage
+from lineage.build.nodes import Node
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.order.token_shards import tokens_extra, write_token_shard
+from lineage.stage import Stage
 from lineage.writing.writer import Writer
 from post_training.synthetic.spec import AcceptConfig, Teacher
 from recipes.sources_studies import synthetic_source

@@ -17,7 +17,9 @@ from datakit.tokens.formats import Chat
 from evals.items.stage import TaskSpec
 from evals.tasks.trajectories import evaluate_trajectories, read_trajectories
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, Stage, build, resolve
+from lineage.build.nodes import Node, resolve
+from lineage.build.plan import build
+from lineage.stage import Stage
 from lineage.storage.digests import text_digest
 from lineage.writing.writer import Writer
 

@@ -35,7 +35,8 @@ from rich.table import Table
 from whole_lab import WholeLab
 
 from lineage.artifact.store import Store
-from lineage.build.plan import build, spec_of
+from lineage.build.nodes import spec_of
+from lineage.build.plan import build
 from recipes.records.run import Run
 from resources.cluster import JOBSETS
 from resources.manifests import ATTEMPT

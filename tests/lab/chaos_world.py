@@ -16,7 +16,8 @@ from launches import ROOT
 from small_runs import small_run
 
 from lineage.artifact.store import Store
-from lineage.build.plan import Node, build_all, resolve
+from lineage.build.nodes import Node, resolve
+from lineage.build.plan import build_all
 from lineage.jobs.job import Attempt, LaunchRecord, LaunchRequest
 from lineage.upkeep.mirror import mirror
 from recipes.hardware import hardware

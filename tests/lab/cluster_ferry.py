@@ -25,7 +25,7 @@ from rich.table import Table
 from whole_lab import WholeLab
 
 from lineage.artifact.store import Store
-from lineage.build.plan import resolve
+from lineage.build.nodes import resolve
 from recipes import ferry as recipe
 from recipes.smoke import smoke_ferry
 from resources.cluster import JOBS, Cluster

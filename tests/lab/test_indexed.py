@@ -19,7 +19,8 @@ from sharded_stage import LENGTHS, Words
 from lineage.artifact.store import Artifact, Store
 from lineage.build.fan_out import FanOut
 from lineage.build.incomplete import read_incomplete
-from lineage.build.plan import MissingArtifactError, Node, build, resolve, spec_of
+from lineage.build.nodes import MissingArtifactError, Node, resolve, spec_of
+from lineage.build.plan import build
 from lineage.shards.failures import IncompleteError
 from lineage.stage import Stage
 from lineage.trust.gate import GateError

@@ -11,7 +11,8 @@ from sharded_stage import NAMES, lengths
 from whole_lab import WholeLab
 
 from lineage.artifact.store import Store
-from lineage.build.plan import build, resolve
+from lineage.build.nodes import resolve
+from lineage.build.plan import build
 from resources.cluster import JOBS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]

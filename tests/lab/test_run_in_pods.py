@@ -14,7 +14,8 @@ from launches import WAIT_SECONDS, cordoned, launcher_of, until
 from small_runs import small_run
 
 from lineage.artifact.store import Store
-from lineage.build.plan import Node, ancestors_first, build, build_all, exists
+from lineage.build.nodes import Node, ancestors_first, exists
+from lineage.build.plan import build, build_all
 from recipes.records.run import Run
 from recipes.runs import checkpoint, eval_result, eval_tasks
 from resources.cluster import JOBS, Cluster

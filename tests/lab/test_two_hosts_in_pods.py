@@ -15,7 +15,8 @@ from kubelet import Kubelet
 from launches import WAIT_SECONDS, launcher_of, until
 
 from lineage.artifact.store import Store
-from lineage.build.plan import build, resolve, spec_of
+from lineage.build.nodes import resolve, spec_of
+from lineage.build.plan import build
 from recipes.runs import checkpoint
 from resources.cluster import JOBSETS, Cluster
 from resources.cluster_settings import Mount

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 from lineage.build.waiver_stage import waive
 from lineage.shards.run import ShardFunction
 from lineage.trust.gate import utc_today

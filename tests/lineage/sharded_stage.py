@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 from lineage.stage import Stage
 from lineage.writing.working_folder import SCRATCH_FOLDER
 from lineage.writing.writer import Writer

@@ -10,7 +10,8 @@ from test_token_cache_lies import CACHE, Lie
 from lineage.artifact.manifest import MANIFEST_NAME, sealed, sound_manifest
 from lineage.artifact.store import Artifact, Store
 from lineage.artifact.verified import FOLDER, _remember, verify_once
-from lineage.build.plan import Node, build
+from lineage.build.nodes import Node
+from lineage.build.plan import build
 from lineage.order.token_cache import TokenCache
 from lineage.private_files import KEY_FOLDER
 

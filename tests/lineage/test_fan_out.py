@@ -14,7 +14,8 @@ from sharded_stage import NAMES, lengths
 from lineage.artifact.store import Artifact, Store
 from lineage.build.fan_out import FanOut
 from lineage.build.incomplete import read_incomplete
-from lineage.build.plan import Node, build, resolve, spec_of
+from lineage.build.nodes import Node, resolve, spec_of
+from lineage.build.plan import build
 from lineage.jobs.child_processes import run_subprocess
 from lineage.jobs.job import LaunchRequest
 from lineage.shards.failures import IncompleteError

@@ -27,10 +27,12 @@ from lineage.artifact.manifest import (
 )
 from lineage.artifact.spec import ArtifactSpec
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, Stage, build, resolve, spec_of
+from lineage.build.nodes import Node, resolve, spec_of
+from lineage.build.plan import build
 from lineage.build.waiver_stage import waive
 from lineage.config import to_jsonable
 from lineage.jobs.job import Job, read_job, write_job
+from lineage.stage import Stage
 from lineage.storage.digests import utf8_digest
 from lineage.trust.gate import GateError, inspect
 from lineage.trust.verdicts import quarantine, record_check, revoke, verdicts

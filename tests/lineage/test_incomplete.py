@@ -11,7 +11,8 @@ from poison import poisoned, waived_shards
 from lineage.artifact.manifest import MANIFEST_NAME
 from lineage.artifact.store import Artifact, Store
 from lineage.build.incomplete import leave_out, read_incomplete
-from lineage.build.plan import MissingArtifactError, Node, build, resolve, spec_of
+from lineage.build.nodes import MissingArtifactError, Node, resolve, spec_of
+from lineage.build.plan import build
 from lineage.build.waiver_stage import waive
 from lineage.shards.execution import ONE_WORKER, Execution
 from lineage.shards.failures import IncompleteError

@@ -12,13 +12,15 @@ import pytest
 
 from lineage.artifact.manifest import MANIFEST_NAME
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, Stage, ancestors_first, build, spec_of
+from lineage.build.nodes import Node, ancestors_first, spec_of
+from lineage.build.plan import build
 from lineage.jobs.child_processes import HUGE_PAGES, run_subprocess
 from lineage.jobs.job import Attempt, Job, LaunchRecord, LaunchRequest, read_job, run_job, write_job
 from lineage.order.mixture import freeze_mixture
 from lineage.shards.execution import Execution
 from lineage.shards.run import ShardLimits
 from lineage.shards.worker_pool import WorkerPool
+from lineage.stage import Stage
 from lineage.writing.writer import Writer
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,10 +14,12 @@ import lineage.upkeep.mirror
 from lineage.artifact.locate import locate
 from lineage.artifact.spec import ArtifactSpec
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, Stage, build, exists, resolve, spec_of
+from lineage.build.nodes import Node, exists, resolve, spec_of
+from lineage.build.plan import build
 from lineage.jobs.job import Job, read_job, write_job
 from lineage.jobs.regions import NOWHERE, ForeignReadError, dollars_per_gib, guard_reads
 from lineage.jobs.summary import SUMMARIES
+from lineage.stage import Stage
 from lineage.storage.lifecycle import apply, merged, ttl_rules
 from lineage.trust.gate import inspect
 from lineage.trust.verdicts import quarantine, verdicts

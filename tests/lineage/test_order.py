@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, Stage, build_all
+from lineage.build.nodes import Node
+from lineage.build.plan import build_all
 from lineage.order.apportion import APPORTIONINGS, Apportioning, apportion
 from lineage.order.batches import BatchPhase, BatchSchedule
 from lineage.order.exposure import exposures
@@ -18,6 +19,7 @@ from lineage.order.order import DataOrder
 from lineage.order.permutation import SHUFFLES, BlockShuffle, Shuffle, derive_key
 from lineage.order.token_cache import TokenCache
 from lineage.order.token_shards import tokens_extra, write_token_shard
+from lineage.stage import Stage
 from lineage.writing.writer import Writer
 
 SEQ_LEN = 8

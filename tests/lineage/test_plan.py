@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import MissingArtifactError, Node, Stage, ancestors_first, build, find_all, resolve, spec_of
+from lineage.build.nodes import MissingArtifactError, Node, ancestors_first, find_all, resolve, spec_of
+from lineage.build.plan import build
+from lineage.stage import Stage
 from lineage.trust.fingerprint import code_fingerprint
 from lineage.writing.write import writing
 from lineage.writing.writer import Writer

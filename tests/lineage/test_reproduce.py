@@ -9,8 +9,10 @@ from properties import examples
 from random_lineage import Parents, dags
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, Stage, build
+from lineage.build.nodes import Node
+from lineage.build.plan import build
 from lineage.build.reproduce import inputs_first, reproduce
+from lineage.stage import Stage
 from lineage.writing.writer import Writer
 
 

@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 from test_order import EVERY_SHUFFLE, derive_id
 
 from lineage.artifact.store import Store
-from lineage.build.plan import Node, Stage, ancestors_first, build
+from lineage.build.nodes import Node, ancestors_first
+from lineage.build.plan import build
 from lineage.order.apportion import APPORTIONINGS
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase, SimulatedEpoching
 from lineage.order.order import DataOrder
 from lineage.order.packing import Packing
 from lineage.order.token_shards import tokens_extra, write_flat_shard
+from lineage.stage import Stage
 from lineage.writing.writer import Writer
 
 SEQ_LEN, BLOCK = 6, 16

@@ -12,7 +12,8 @@ import pytest
 from sharded_stage import LENGTHS, NAMES, Words, lengths
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import build, spec_of
+from lineage.build.nodes import spec_of
+from lineage.build.plan import build
 from lineage.build.shard_runner import NOT_YET, Share, main, run_share
 from lineage.build.stage_run import write_shard_job
 from lineage.jobs.job import Job

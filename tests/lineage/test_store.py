@@ -15,9 +15,11 @@ import pytest
 from lineage.artifact.manifest import MANIFEST_NAME
 from lineage.artifact.spec import ArtifactSpec
 from lineage.artifact.store import Store
-from lineage.build.plan import MissingArtifactError, Node, Stage, ancestors_first, build, build_all, resolve
+from lineage.build.nodes import MissingArtifactError, Node, ancestors_first, resolve
+from lineage.build.plan import build, build_all
 from lineage.shards.execution import Execution
 from lineage.shards.run import SHARD_FOLDER
+from lineage.stage import Stage
 from lineage.writing.write import writing
 from lineage.writing.writer import Writer
 

@@ -9,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, Stage, build
+from lineage.build.nodes import Node
+from lineage.build.plan import build
 from lineage.order.token_arrays import SHORT_ROW
 from lineage.order.token_cache import TokenCache
 from lineage.order.token_shards import FOLDER, token_dtype, tokens_extra, write_flat_shard, write_token_shard
+from lineage.stage import Stage
 from lineage.writing.writer import Writer
 
 

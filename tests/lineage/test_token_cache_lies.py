@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from lineage.artifact.store import Store
-from lineage.build.plan import Node, Stage, build
+from lineage.build.nodes import Node
+from lineage.build.plan import build
 from lineage.order.token_cache import TokenCache
 from lineage.order.token_shards import FOLDER, tokens_extra, write_token_shard
+from lineage.stage import Stage
 from lineage.writing.writer import Writer
 
 

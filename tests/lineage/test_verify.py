@@ -16,7 +16,8 @@ from properties import examples
 
 from lineage.artifact.manifest import MANIFEST_NAME, from_json, to_json
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, build, spec_of
+from lineage.build.nodes import Node, spec_of
+from lineage.build.plan import build
 from lineage.build.verify import sampled, verify
 from lineage.jobs.job import LaunchRecord, LaunchRequest
 from lineage.stage import Stage

@@ -19,9 +19,11 @@ from small_runs import DAY
 from lineage.artifact.made_by import MadeBy
 from lineage.artifact.manifest import MANIFEST_NAME
 from lineage.artifact.store import Store
-from lineage.build.plan import Node, Stage, build
+from lineage.build.nodes import Node
+from lineage.build.plan import build
 from lineage.jobs.job import Attempt, JobFailedError, LaunchRecord
 from lineage.jobs.summary import SUMMARIES, StepSummary, read_summary, summarizing
+from lineage.stage import Stage
 from lineage.writing.writer import Writer
 from operations.ledger import attempts
 from operations.ledger.costs import CACHE, FEW, priced

@@ -18,7 +18,8 @@ from storage_worlds import NOW, WHEN, bytes_below, copy_of, dangling, planned
 
 from lineage.artifact.manifest import MANIFEST_NAME, sealed
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, build
+from lineage.build.nodes import Node
+from lineage.build.plan import build
 from lineage.jobs.claims import MARKS, BeingPurgedError
 from lineage.jobs.summary import SUMMARIES, summarizing
 from lineage.stage import Stage

@@ -13,7 +13,8 @@ from random_lineage import Parents, dags, reached
 from storage_worlds import WHEN, bytes_below, dangling, planned
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, build
+from lineage.build.nodes import Node
+from lineage.build.plan import build
 from lineage.jobs.claims import BeingPurgedError
 from lineage.stage import Stage
 from operations.storage.pins import Pin, add_pin

@@ -11,7 +11,8 @@ from storage_worlds import NOW, planned
 
 from datakit.sources.upstream import Upstream
 from lineage.artifact.store import Store
-from lineage.build.plan import Node, build
+from lineage.build.nodes import Node
+from lineage.build.plan import build
 from lineage.stage import Stage
 from lineage.writing.writer import Writer
 from operations.ledger.ledger import Ledger, open_ledger

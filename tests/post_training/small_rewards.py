@@ -5,7 +5,7 @@ from pathlib import Path
 
 from datakit.tokens.tokenizer import TOKENIZER, TokenizerConfig
 from lineage.artifact.store import Store
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 from post_training.environments.arithmetic import ADDITION, Addition
 from post_training.spec import Imitate, KLConfig, LossConfig, RewardRunSpec, Rloo, SamplingConfig
 from post_training.stage import REWARD_CHECKPOINT, RewardCheckpointConfig

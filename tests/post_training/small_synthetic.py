@@ -9,7 +9,8 @@ from served_models import serving
 from small_rewards import base, environment, node, tokenizer
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, build_all, resolve
+from lineage.build.nodes import Node, resolve
+from lineage.build.plan import build_all
 from lineage.jobs.job import LaunchRecord, LaunchRequest, read_job
 from post_training.synthetic.accepted import SYNTHETIC_ACCEPTED
 from post_training.synthetic.rollouts import SYNTHETIC_ROLLOUTS

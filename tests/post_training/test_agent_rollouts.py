@@ -12,7 +12,7 @@ from small_synthetic import built
 
 from datakit.sources.raw import RAW, repository_listing
 from datakit.sources.source import RepositoryFiles, Source
-from lineage.build.plan import Node, resolve
+from lineage.build.nodes import Node, resolve
 from post_training.agents.protocol import MARKER
 from post_training.environments.repository import REPOSITORY, Repository
 from post_training.environments.table import read_prompts

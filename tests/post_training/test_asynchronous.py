@@ -22,7 +22,8 @@ from processes import ended, free_port, start, wait_for
 from small_rewards import learner, node, store_at
 
 from lineage.artifact.store import Artifact
-from lineage.build.plan import build, build_all, resolve
+from lineage.build.nodes import resolve
+from lineage.build.plan import build, build_all
 from lineage.jobs.job import LaunchRecord, LaunchRequest, read_job
 from post_training.rollout_requests import RolloutRequests
 from post_training.spec import RewardRunSpec

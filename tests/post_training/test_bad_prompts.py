@@ -8,7 +8,9 @@ import pytest
 from small_rewards import learner, store_at, tokenizer
 
 from lineage.artifact.store import Artifact
-from lineage.build.plan import Node, Stage, build
+from lineage.build.nodes import Node
+from lineage.build.plan import build
+from lineage.stage import Stage
 from lineage.writing.writer import Writer
 from post_training.asking import EncodedPrompts, Words
 from post_training.environments.prompt import Prompt, graded

@@ -7,7 +7,8 @@ import pytest
 
 from evals.items.item import Item
 from lineage.artifact.store import Store
-from lineage.build.plan import Node, build
+from lineage.build.nodes import Node
+from lineage.build.plan import build
 from post_training.environments import arithmetic, benchmark, gym
 from post_training.environments.prompt import Prompt, Verdict, graded, split_of
 from post_training.environments.table import read_prompts

@@ -16,7 +16,8 @@ from memory import free_programs
 from small_rewards import base, environment, learner, node, store_at, tokenizer
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import build, build_all, resolve
+from lineage.build.nodes import resolve
+from lineage.build.plan import build, build_all
 from lineage.jobs.job import JobFailedError, LaunchRecord, LaunchRequest, read_job
 from marin_assets.cli.query import ledger_of_stores
 from operations.ledger.database import opened, query

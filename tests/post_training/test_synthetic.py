@@ -18,7 +18,8 @@ from datakit.documents.parts import read_documents
 from datakit.sources.raw import RAW
 from datakit.text.shingles import jaccard, shingle_hashes
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, build, resolve
+from lineage.build.nodes import Node, resolve
+from lineage.build.plan import build
 from marin_assets.cli.query import ledger_of_stores
 from marin_assets.synthetic_views import accepted as accepted_view
 from operations.ledger.database import opened, query

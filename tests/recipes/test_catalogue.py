@@ -10,7 +10,8 @@ from datakit.sources.file_choice import choose
 from datakit.sources.raw import RAW
 from datakit.sources.source import HttpFiles, HttpListing, HubFiles, PypiFiles, Records, Source, Unverified, WheelPin
 from lineage.artifact.store import Store
-from lineage.build.plan import Node, build
+from lineage.build.nodes import Node
+from lineage.build.plan import build
 from lineage.config import to_jsonable
 from recipes.catalogue_table import markdown
 from recipes.licences import PERMISSIVE, why_not_permissive

@@ -6,7 +6,7 @@ import pytest
 
 from datakit.dedup.duplicates import DuplicatesConfig
 from datakit.dedup.minhash import preset
-from lineage.build.plan import ancestors_first
+from lineage.build.nodes import ancestors_first
 from marin_assets.declared_table import tabled
 from recipes import data
 from recipes.canary import canary_tokens

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 from lineage.stage import Stage
 from recipes.ferry import Ferry
 from recipes.hardware import alternatives, base_shapes, hardware

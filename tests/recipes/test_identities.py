@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from datakit.sources.source import InstalledPython, Source
-from lineage.build.plan import Node, ancestors_first
+from lineage.build.nodes import Node, ancestors_first
 from lineage.config import to_jsonable
 from lineage.storage.digests import identity_digest
 from marin_assets.declared_table import tabled

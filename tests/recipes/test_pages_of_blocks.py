@@ -30,7 +30,8 @@ from evals.items.task import Task
 from evals.items.tasks.lm_eval_yaml import lm_eval_task, parse_yaml
 from evals.tasks.policy import PolicyRule
 from lineage.artifact.store import Store
-from lineage.build.plan import ancestors_first, build
+from lineage.build.nodes import ancestors_first
+from lineage.build.plan import build
 from marin_assets.declared_table import tabled
 from recipes import data, lab, suites
 from recipes.forecasts import Forecast

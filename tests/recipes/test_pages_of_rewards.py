@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from lineage.artifact.store import Store
-from lineage.build.plan import Node, build
+from lineage.build.nodes import Node
+from lineage.build.plan import build
 from marin_assets.runs import run_templates
 from post_training.environments.table import read_prompts
 from post_training.environments.verify import verify

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from lineage.artifact.store import Store
-from lineage.build.plan import Node, build
+from lineage.build.nodes import Node
+from lineage.build.plan import build
 from marin_assets.declared_table import tabled
 from recipes import data, lab, sources
 from recipes.own_recipes import FOLDER_VARIABLE

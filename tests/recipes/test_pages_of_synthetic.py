@@ -11,7 +11,8 @@ from test_pages_of_rewards import PAGES, run_page
 
 from datakit.sources.raw import RAW
 from lineage.artifact.store import Store
-from lineage.build.plan import Node, build_all
+from lineage.build.nodes import Node
+from lineage.build.plan import build_all
 from marin_assets.cli.query import query
 from marin_assets.synthetic import synthetic_templates
 from post_training.environments.arithmetic import ADDITION, Addition

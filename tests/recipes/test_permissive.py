@@ -9,7 +9,8 @@ import pytest
 
 from datakit.quality.score_cutoff import ScoreCutoffConfig
 from lineage.artifact.store import Store
-from lineage.build.plan import ancestors_first, build_all
+from lineage.build.nodes import ancestors_first
+from lineage.build.plan import build_all
 from lineage.order.mixture import MIXTURE_FILE, StepPhase
 from recipes import data
 from recipes.licences import permissive

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from test_identities import by_key
 
-from lineage.build.plan import ancestors_first
+from lineage.build.nodes import ancestors_first
 from recipes.records.tokens import Mix
 from recipes.runs import mixture
 from recipes.studies.mixing import DESIGNS, MAX_EPOCHS, SOURCES, TARGET_TOKENS, prose_swarm

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, build_all
+from lineage.build.nodes import Node
+from lineage.build.plan import build_all
 from lineage.stage import Stage
 from lineage.writing.writer import Writer
 

@@ -10,7 +10,7 @@ from scipy import stats
 from scored import made
 
 from lineage.artifact.store import Artifact
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 from lineage.stage import Stage
 from lineage.writing.writer import Writer
 from science.correlate import correlate, holm, smallest_visible

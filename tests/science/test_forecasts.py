@@ -12,7 +12,8 @@ import pytest
 from simulated import sweep, trials
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, ancestors_first, build, build_all, resolve, spec_of
+from lineage.build.nodes import Node, ancestors_first, resolve, spec_of
+from lineage.build.plan import build, build_all
 from lineage.config import to_jsonable
 from lineage.jobs.job import Job
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase

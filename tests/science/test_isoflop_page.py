@@ -21,7 +21,8 @@ from benchmarks.science.isoflop_study import (
 )
 from benchmarks.science.isoflop_study import trials as declared_trials
 from lineage.artifact.store import Store
-from lineage.build.plan import Node, ancestors_first, build, build_all, exists, resolve, spec_of
+from lineage.build.nodes import Node, ancestors_first, exists, resolve, spec_of
+from lineage.build.plan import build, build_all
 from lineage.writing.write import writing
 from science.forecasts.scoring import interval_score
 from trainer.spec.config import RunSpec

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from scored import SCORE, Score, made
 
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 from lineage.stage import Stage
 from lineage.writing.writer import Writer
 from science.gates import Gates

@@ -9,7 +9,7 @@ import pytest
 from scored import SCORE, Score, made
 
 from lineage.artifact.store import Artifact
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 from lineage.stage import Stage
 from lineage.writing.writer import Writer
 from science.seed_stage import SEED_VARIANCE, RefusedSeedsError, SeedVarianceConfig

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, build_all, resolve
+from lineage.build.nodes import Node, resolve
+from lineage.build.plan import build_all
 from lineage.order.chosen import CHOSEN_MIXTURE, WEIGHTS, ChosenMixtureConfig
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.order.order import DataOrder

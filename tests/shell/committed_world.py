@@ -25,7 +25,8 @@ from small_runs import DAY, small_ferry
 from whole_lab import instance_of
 
 from lineage.artifact.store import Store
-from lineage.build.plan import Node, build, build_all, resolve
+from lineage.build.nodes import Node, resolve
+from lineage.build.plan import build, build_all
 from lineage.shards.execution import Execution
 from lineage.upkeep.mirror import mirror
 from recipes import ferry as recipe

@@ -8,7 +8,8 @@ import numpy as np
 from small_runs import small_ferry, small_run
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, ancestors_first, build, resolve, spec_of
+from lineage.build.nodes import Node, ancestors_first, resolve, spec_of
+from lineage.build.plan import build
 from lineage.config import to_jsonable
 from lineage.storage.digests import identity_digest
 from lineage.writing.write import writing

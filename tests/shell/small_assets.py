@@ -10,9 +10,11 @@ from pathlib import Path
 import dagster as dg
 
 from lineage.artifact.store import Artifact
-from lineage.build.plan import Node, Stage, build
+from lineage.build.nodes import Node
+from lineage.build.plan import build
 from lineage.graph.consistency import Comparison
 from lineage.shards.execution import Execution
+from lineage.stage import Stage
 from lineage.writing.writer import Writer
 from marin_assets.consistency import check_consistency
 from marin_assets.factory import AssetTemplate, family_asset

@@ -14,7 +14,7 @@ from rich.console import Console
 from evals.__main__ import main as evaluator
 from evals.tasks.scorer import score_continuations
 from lineage.artifact.store import Store
-from lineage.build.plan import resolve
+from lineage.build.nodes import resolve
 from lineage.jobs.child_processes import run_subprocess
 from lineage.jobs.job import LaunchRecord, LaunchRequest
 from lineage.trust.gate import inspect

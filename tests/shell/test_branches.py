@@ -9,7 +9,8 @@ from small_runs import small_corpus, small_ferry, small_run
 from evals.items.stage import TRIAL_RESULT
 from evals.tasks.trial_result import score_trial
 from lineage.artifact.store import Store
-from lineage.build.plan import Node, ancestors_first, build, exists, resolve, spec_of
+from lineage.build.nodes import Node, ancestors_first, exists, resolve, spec_of
+from lineage.build.plan import build
 from lineage.jobs.job import Job
 from lineage.order.mixture import StepPhase
 from marin_assets.declared_table import tabled

@@ -13,7 +13,8 @@ from small import FinishedFerry
 from small_runs import DAY
 
 from lineage.artifact.store import Store
-from lineage.build.plan import build, resolve
+from lineage.build.nodes import resolve
+from lineage.build.plan import build
 from lineage.shards.execution import Execution
 from recipes import ferry as recipe
 from trainer.checkpoint import read_spec

@@ -8,7 +8,9 @@ from small import FinishedFerry
 from small_runs import DAY, small_run
 
 from lineage.artifact.store import Store
-from lineage.build.plan import Node, Stage, build, build_all, resolve
+from lineage.build.nodes import Node, resolve
+from lineage.build.plan import build, build_all
+from lineage.stage import Stage
 from marin_assets.consistency import check_consistency
 from marin_assets.due import due_rules, results_check
 from marin_assets.operations import delete_expired, pass_rate_asset

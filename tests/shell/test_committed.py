@@ -10,7 +10,8 @@ import pytest
 from sharded_stage import NAMES, lengths
 
 from lineage.artifact.store import Store
-from lineage.build.plan import MissingArtifactError, Node, build, spec_of
+from lineage.build.nodes import MissingArtifactError, Node, spec_of
+from lineage.build.plan import build
 from lineage.shards.failures import ShardFailure
 from lineage.shards.shared import SharedShards
 from lineage.stage import Stage

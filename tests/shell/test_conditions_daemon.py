@@ -22,7 +22,8 @@ from small_runs import small_run
 from evals.reports.leaderboard_stage import KEY
 from jobs.automation import VARIABLE
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import ancestors_first, build
+from lineage.build.nodes import ancestors_first
+from lineage.build.plan import build
 from marin_assets.describe import materialization, provenance, recorded
 from marin_assets.runs import saved_partitions
 from recipes.runs import eval_tasks

@@ -12,7 +12,8 @@ from small import FinishedFerry
 from small_assets import SmallAssets
 
 from lineage.artifact.manifest import MANIFEST_NAME, to_json
-from lineage.build.plan import Node, build
+from lineage.build.nodes import Node
+from lineage.build.plan import build
 from lineage.graph.consistency import Comparison
 from lineage.graph.edges import LineageTables, lineage_tables, rebuild_tables, save_tables
 from marin_assets.consistency import expired_on

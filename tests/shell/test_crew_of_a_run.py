@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 
 from lineage.artifact.store import Artifact
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 from lineage.stage import Stage
 from lineage.writing.writer import Writer
 from marin_assets.factory import AssetTemplate, family_asset

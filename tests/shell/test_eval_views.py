@@ -2,7 +2,9 @@
 
 from evals.scoring.statistics import share_score
 from lineage.artifact.store import Store
-from lineage.build.plan import Node, Stage, build
+from lineage.build.nodes import Node
+from lineage.build.plan import build
+from lineage.stage import Stage
 from lineage.writing.writer import Writer
 from marin_assets import eval_views
 

@@ -9,7 +9,8 @@ from small import FinishedFerry
 from small_runs import DAY, small_declarations, small_ferry, small_run
 
 from lineage.artifact.store import Store
-from lineage.build.plan import build, resolve
+from lineage.build.nodes import resolve
+from lineage.build.plan import build
 from lineage.shards.execution import Execution
 from lineage.trust.gate import inspect
 from marin_assets.definitions import build_defs

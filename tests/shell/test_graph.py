@@ -13,7 +13,7 @@ import yaml
 from datakit.documents.normalize import normalize
 from evals.reports.report import write_report
 from jobs.automation import VARIABLE, is_on
-from lineage.build.plan import ancestors_first
+from lineage.build.nodes import ancestors_first
 from marin_assets.areas import OWNER_OF_GROUP, owners
 from marin_assets.declared_table import tabled
 from marin_assets.definitions import build_defs

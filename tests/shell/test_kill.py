@@ -13,7 +13,7 @@ from small import FinishedFerry, repository
 from small_runs import DAY
 
 from lineage.artifact.store import Store
-from lineage.build.plan import resolve
+from lineage.build.nodes import resolve
 from recipes import ferry as recipe
 
 pytestmark = pytest.mark.slow

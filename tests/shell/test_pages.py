@@ -17,7 +17,8 @@ from launches import until
 from small import repository
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, build
+from lineage.build.nodes import Node
+from lineage.build.plan import build
 from lineage.stage import Stage
 from lineage.writing.writer import Writer
 from marin_assets.page_server import VARIABLE, server

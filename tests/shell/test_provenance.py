@@ -17,7 +17,8 @@ from evals.audit.takedown import Selection, find_holders
 from evals.audit.takedown_plan import plan_takedown
 from lineage.artifact import packages
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import build, resolve
+from lineage.build.nodes import resolve
+from lineage.build.plan import build
 from lineage.build.reproduce import node_of, reproduce
 from lineage.graph.check_tables import check_lineage
 from lineage.graph.edges import lineage_tables, read_tables, rebuild_tables

@@ -10,7 +10,7 @@ import pytest
 from poison import poisoned, waived_shards
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, resolve
+from lineage.build.nodes import Node, resolve
 from lineage.stage import Stage
 from lineage.writing.writer import Writer
 from marin_assets.factory import AssetTemplate, Invariant, family_asset

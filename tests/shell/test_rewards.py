@@ -14,7 +14,8 @@ from rich.console import Console
 from small_assets import TODAY
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, build_all, resolve
+from lineage.build.nodes import Node, resolve
+from lineage.build.plan import build_all
 from lineage.jobs.job import LaunchRecord, LaunchRequest, read_job
 from lineage.match_tiers import STANDING_TIERS
 from marin_assets.cli.audit import print_audit

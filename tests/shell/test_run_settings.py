@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 
 from lineage.artifact.store import Store
-from lineage.build.plan import Node
+from lineage.build.nodes import Node
 from marin_assets.runs import training_asset
 from recipes.records.run import Execution
 from recipes.runs import checkpoint

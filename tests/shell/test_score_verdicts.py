@@ -14,7 +14,7 @@ from law_lab import declared_sweep, declared_target, definitions, store_of
 from small_runs import small_run
 
 from lineage.artifact.store import Artifact
-from lineage.build.plan import Node, ancestors_first, exists, resolve, spec_of
+from lineage.build.nodes import Node, ancestors_first, exists, resolve, spec_of
 from lineage.storage.digests import identity_digest
 from lineage.writing.write import writing
 from lineage.writing.writer import Writer

@@ -12,7 +12,8 @@ from small_runs import small_ferry, small_run
 
 import recipes.lab
 from lineage.artifact.store import Store
-from lineage.build.plan import ancestors_first, build, resolve, spec_of
+from lineage.build.nodes import ancestors_first, resolve, spec_of
+from lineage.build.plan import build
 from lineage.config import to_jsonable
 from lineage.storage.digests import identity_digest
 from lineage.writing.write import writing

@@ -11,7 +11,8 @@ from small_runs import small_corpus, small_run
 from test_searches import World
 
 from lineage.artifact.store import Store
-from lineage.build.plan import ancestors_first, build, build_all, resolve, spec_of
+from lineage.build.nodes import ancestors_first, resolve, spec_of
+from lineage.build.plan import build, build_all
 from lineage.config import to_jsonable
 from lineage.order.chosen import WEIGHTS
 from lineage.storage.digests import identity_digest

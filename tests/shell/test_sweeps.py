@@ -9,7 +9,8 @@ from small_assets import TODAY
 from small_runs import small_ferry, small_run
 
 from lineage.artifact.store import Store
-from lineage.build.plan import ancestors_first, build, exists, resolve
+from lineage.build.nodes import ancestors_first, exists, resolve
+from lineage.build.plan import build
 from marin_assets.consistency import check_consistency
 from marin_assets.definitions import build_defs
 from recipes.lab import Declarations

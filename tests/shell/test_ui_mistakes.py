@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 from small import small_lab
 
-from lineage.build.plan import resolve
+from lineage.build.nodes import resolve
 from lineage.trust.verdicts import quarantine
 from recipes import ferry as recipe
 

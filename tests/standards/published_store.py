@@ -7,7 +7,8 @@ from pathlib import Path
 import polars as pl
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, build
+from lineage.build.nodes import Node
+from lineage.build.plan import build
 from lineage.stage import Stage
 from lineage.writing.writer import Writer
 

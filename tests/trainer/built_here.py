@@ -1,7 +1,8 @@
 """Checkpoints that are trained in the process of a test."""
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, ancestors_first, build, resolve, spec_of
+from lineage.build.nodes import Node, ancestors_first, resolve, spec_of
+from lineage.build.plan import build
 from lineage.jobs.job import Job
 from trainer.spec.stage import CHECKPOINT
 from trainer.train import train

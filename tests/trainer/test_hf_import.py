@@ -16,12 +16,14 @@ from tokenizers import AddedToken, Tokenizer
 from datakit.tokens.tokenizer_files import TOKENIZER_FILES, TokenizerFilesConfig
 from evals.tasks.export_check import special_tokens_wrong
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, Stage, build, resolve, spec_of
+from lineage.build.nodes import Node, resolve, spec_of
+from lineage.build.plan import build
 from lineage.jobs.child_processes import run_subprocess
 from lineage.jobs.job import Job, LaunchRecord, LaunchRequest
 from lineage.order.history import imported_start, training_legs
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.order.token_shards import tokens_extra, write_token_shard
+from lineage.stage import Stage
 from lineage.writing.writer import Writer
 from serving.tokenization import open_tokenizer
 from trainer.hf.convert import from_hf, from_hf_config, hf_config

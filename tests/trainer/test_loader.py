@@ -11,7 +11,8 @@ from test_training import RUN, prepared
 from tiny_models import quick_model
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, Stage, ancestors_first, build
+from lineage.build.nodes import Node, ancestors_first
+from lineage.build.plan import build
 from lineage.order.batches import BatchPhase
 from lineage.order.exposure import exposures
 from lineage.order.history import training_legs
@@ -19,6 +20,7 @@ from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.order.order import DataOrder
 from lineage.order.packing import Packing
 from lineage.order.token_shards import tokens_extra, write_token_shard
+from lineage.stage import Stage
 from lineage.writing.writer import Writer
 from trainer.batch import Batch
 from trainer.loader import Loader, batch_of, batches_of, steps_at_once

@@ -18,7 +18,8 @@ from tiny_models import quick_model
 from tiny_run import RUN, checkpoint_node, prepared
 
 from lineage.artifact.store import Store
-from lineage.build.plan import Node, build, resolve
+from lineage.build.nodes import Node, resolve
+from lineage.build.plan import build
 from lineage.config import from_jsonable, to_jsonable
 from trainer.checkpoint import read_model
 from trainer.hf.adapter import HF_ADAPTER, AdapterExportConfig, peft_tensors

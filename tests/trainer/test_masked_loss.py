@@ -15,9 +15,11 @@ from test_cross_entropy import inputs, obvious
 from test_step import GOOD, SPEC, bits, model_of, state_with_row, step_of
 from test_training import RUN, prepared
 
-from lineage.build.plan import Node, Stage, build
+from lineage.build.nodes import Node
+from lineage.build.plan import build
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.order.token_shards import tokens_extra, write_flat_shard
+from lineage.stage import Stage
 from lineage.writing.writer import Writer
 from trainer.batch import Batch
 from trainer.model.cross_entropy import TILE_ROWS, weighted_objective

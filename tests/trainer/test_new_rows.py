@@ -15,11 +15,12 @@ from tokenizers import Tokenizer, models
 
 from datakit.tokens.extended_tokenizer import EXTENDED_TOKENIZER, ExtendedTokenizerConfig
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, Stage, resolve, spec_of
+from lineage.build.nodes import Node, resolve, spec_of
 from lineage.jobs.job import Job
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.order.order import DataOrder
 from lineage.order.token_shards import tokens_extra, write_token_shard
+from lineage.stage import Stage
 from lineage.writing.writer import Writer
 from recipes.records.tokens import ExtendedTokenizer, TrainedTokenizer
 from trainer.array_files import ArrayFiles

@@ -12,7 +12,8 @@ from tiny import tiny_model, tiny_spec
 from tiny_run import metrics_of
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, build, resolve, spec_of
+from lineage.build.nodes import Node, resolve, spec_of
+from lineage.build.plan import build
 from lineage.jobs.job import Job
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.order.order import DataOrder

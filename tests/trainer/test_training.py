@@ -15,7 +15,8 @@ import tiny_run
 from tiny_run import Text, checkpoint_node, prepared
 
 from lineage.artifact.store import Artifact
-from lineage.build.plan import Node, build, resolve, spec_of
+from lineage.build.nodes import Node, resolve, spec_of
+from lineage.build.plan import build
 from lineage.jobs.job import Job, read_job, write_job
 from lineage.order.batches import BatchPhase, BatchSchedule
 from trainer.scoring import load_scorer

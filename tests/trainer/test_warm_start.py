@@ -18,13 +18,14 @@ from safetensors.numpy import load_file
 from tiny import tiny_spec
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, Stage, resolve
+from lineage.build.nodes import Node, resolve
 from lineage.order.batches import BatchPhase
 from lineage.order.exposure import exposures
 from lineage.order.history import training_legs
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.order.order import DataOrder
 from lineage.order.token_shards import tokens_extra, write_token_shard
+from lineage.stage import Stage
 from lineage.writing.writer import Writer
 from trainer.checkpoint import first_sequence, read_checkpoint, warm_start
 from trainer.guard_history import filled_ring

@@ -13,10 +13,12 @@ import polars as pl
 from tiny import tiny_model, tiny_spec
 
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, Stage, build_all, resolve, spec_of
+from lineage.build.nodes import Node, resolve, spec_of
+from lineage.build.plan import build_all
 from lineage.jobs.job import Job, write_job
 from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.order.token_shards import tokens_extra, write_token_shard
+from lineage.stage import Stage
 from lineage.upkeep.mirror import mirror
 from lineage.writing.writer import Writer
 from trainer.processes import COORDINATOR, INDEX, PROCESSES

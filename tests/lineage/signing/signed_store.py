@@ -5,7 +5,8 @@ from pathlib import Path
 
 from lineage.artifact.manifest import MANIFEST_NAME
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, build
+from lineage.build.nodes import Node
+from lineage.build.plan import build
 from lineage.signing.keys import LocalKey
 from lineage.signing.policy import ROLES, NamedKey, Policy
 from lineage.stage import Stage

@@ -12,7 +12,8 @@ from signed_store import WORDS, Words, envelope_path, made, named, strict, text_
 
 from lineage.artifact.manifest import MANIFEST_NAME, sealed
 from lineage.artifact.store import Artifact, Store
-from lineage.build.plan import Node, build
+from lineage.build.nodes import Node
+from lineage.build.plan import build
 from lineage.build.waiver_stage import waive
 from lineage.private_files import KEY_FOLDER
 from lineage.signing.envelope import EnvelopeError, read_envelope
