@@ -96,9 +96,10 @@ def joins(scope: Scope) -> Iterator[Join]:
     by_id = scope.documents * ID_BYTES
     copies = Join("copies", by_id, task_count(scope.parts, by_id), range_count(by_id))
     numbered = _by_number("copies", scope.copies * COPY_BYTES, copies.ranges, scope)
+    of_copies = numbered[0].ranges if numbered else 1
     by_band = scope.documents * scope.bands * PAIR_BYTES
     links = Join("links", scope.pairs * PAIR_BYTES, task_count(scope.parts, by_band), range_count(by_band))
-    yield from (copies, numbered, links)
+    yield from (copies, *numbered, links)
     size = scope.stars * EDGE_BYTES
     graph = list(_components(scope.links, links.ranges))
     yield from graph
@@ -107,23 +108,24 @@ def joins(scope: Scope) -> Iterator[Join]:
     yield members
     if scope.candidates:
         numbers = _by_number("candidates", scope.candidates * EDGE_BYTES, members.ranges, scope)
-        yield replace(numbers, shuffled=scope.candidates * NUMBER_BYTES)
+        yield from (replace(each, shuffled=scope.candidates * NUMBER_BYTES) for each in numbers)
     text_bytes = scope.copies * COPY_BYTES + scope.matches * MATCHES.itemsize
     statement_bytes = (scope.copies + 2 * scope.matches) * SAID_BYTES
-    texts = Join("texts", statement_bytes, task_count(numbered.ranges + scope.walks, text_bytes), range_count(text_bytes))
+    texts = Join("texts", statement_bytes, task_count(of_copies + scope.walks, text_bytes), range_count(text_bytes))
     of_texts = scope.rows * TEXT_BYTES
     keyed = scope.rows * ROW_BYTES
     clusters = Join("clusters", keyed, task_count(texts.ranges, of_texts), range_count(keyed))
     by_number = _by_number("clusters", keyed, clusters.ranges, scope)
-    yield from (texts, clusters, replace(by_number, shuffled=scope.rows * CLUSTER_BYTES))
+    yield from (texts, clusters, *(replace(each, shuffled=scope.rows * CLUSTER_BYTES) for each in by_number))
     by_digest = scope.paragraphs * PARAGRAPH_BYTES
     repeats = Join("repeats", by_digest, task_count(scope.parts, by_digest), range_count(by_digest))
-    yield from (repeats, _by_number("repeats", scope.repeats * REPEAT_BYTES, repeats.ranges, scope))
+    yield from (repeats, *_by_number("repeats", scope.repeats * REPEAT_BYTES, repeats.ranges, scope))
 
 
-def _by_number(name: str, size: int, parts: int, scope: Scope) -> Join:
-    """`datakit.dedup.numbered`."""
-    return Join(f"{name}-by-number", size, task_count(parts, size), min(scope.documents, range_count(size)))
+def _by_number(name: str, size: int, parts: int, scope: Scope) -> list[Join]:
+    """`datakit.dedup.numbered`, which shuffles nothing if the rows are a single small part."""
+    ranges = min(scope.documents, range_count(size))
+    return [] if parts == ranges == 1 else [Join(f"{name}-by-number", size, task_count(parts, size), ranges)]
 
 
 def _components(edges: int, parts: int) -> Iterator[Join]:
