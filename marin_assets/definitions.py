@@ -1,15 +1,14 @@
 """The one assembly of the graph: production, tests and notebooks use it."""
 
-import gc
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 
 import dagster as dg
 
 from evals.items.stage import EVAL_RESULT
 from jobs import campaigns, upkeep
+from lineage.memory import without_collections
 from marin_assets.alerts import alerts_asset
 from marin_assets.areas import owners
 from marin_assets.canary import canary_asset, canary_training
@@ -52,19 +51,7 @@ type LabOrResource = LabResource | dg.ResourceDefinition
 """A lab as configured, or one that a command has opened (`dg.ResourceDefinition.hardcoded_resource`)."""
 
 
-@contextmanager
-def without_collections() -> Iterator[None]:
-    """Pause the cyclic garbage collector: a graph keeps what it allocates, and the passes take a tenth of its load."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-@without_collections()
+@without_collections()  # a graph keeps what it allocates, and the passes take a tenth of its load
 def build_defs(lab: LabOrResource, *, ferry: Ferry | None, declared: Declarations) -> dg.Definitions:
     """Assemble assets, jobs, schedules and sensors over a lab: `ferry` runs daily, and every declaration has its assets.
 
