@@ -27,7 +27,7 @@ from pathlib import Path
 import jax
 import numpy as np
 from safetensors.numpy import save_file
-from training_speed import LEARNING_RATE, STEPS_COMPARED
+from training_speed import LEARNING_RATE, STEPS_COMPARED, in_turn, report_round
 
 from lineage.jobs.child_processes import HUGE_PAGES
 from recipes.smoke import smoke_spec
@@ -142,13 +142,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_inputs(folder, shape, options.steps)
-        for number in range(options.rounds):
-            for side in sides if number % 2 == 0 else reversed(sides):
-                result = run_side(side, options.torch, folder, options.shape)
-                results_of[side].append(result)
-                print(f"round {number} {side:24} {statistics.median(result['seconds']):.3f} s "
-                      f"({statistics.median(result['cpu_seconds']):.3f} CPU s) a step, matmul {result['matmul_gflops']:.0f} "
-                      f"GFLOP/s, peak {result['peak_mib']:,.0f} MiB", flush=True)  # fmt: skip
+        for number, side in in_turn(sides, options.rounds):
+            results_of[side].append(run_side(side, options.torch, folder, options.shape))
+            report_round(number, side, results_of[side][-1], tokens)
     report(results_of, tokens)
 
 

@@ -22,6 +22,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -126,16 +127,22 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_inputs(folder, shape, options.steps)
-        for number in range(options.rounds):
-            for side in sides if number % 2 == 0 else reversed(sides):
-                results_of[side].append(run_side(side, pythons, folder))
-                report_round(number, side, results_of[side][-1], tokens_a_step)
+        for number, side in in_turn(sides, options.rounds):
+            results_of[side].append(run_side(side, pythons, folder))
+            report_round(number, side, results_of[side][-1], tokens_a_step)
     report(results_of, tokens_a_step, flops)
+
+
+def in_turn(sides: Sequence[str], rounds: int) -> Iterator[tuple[int, str]]:
+    """Yield (round, side) for every side of every round; the order turns around after each."""
+    for number in range(rounds):
+        for side in sides if number % 2 == 0 else reversed(sides):
+            yield number, side
 
 
 def report_round(number: int, side: str, result: dict, tokens: int) -> None:
     seconds, cpu = statistics.median(result["seconds"]), statistics.median(result["cpu_seconds"])
-    print(f"round {number} {side:20} {seconds:.3f} s ({cpu:.3f} CPU s) a step, {tokens / seconds:,.0f} tokens/s, "
+    print(f"round {number} {side:24} {seconds:.3f} s ({cpu:.3f} CPU s) a step, {tokens / seconds:,.0f} tokens/s, "
           f"matmul {result['matmul_gflops']:.0f} GFLOP/s, peak {result['peak_mib']:,.0f} MiB", flush=True)  # fmt: skip
 
 

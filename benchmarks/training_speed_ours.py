@@ -13,9 +13,11 @@ from training_speed import SHAPES, run_spec
 
 from trainer.batch import Batch
 from trainer.model.build import init_model
+from trainer.model.protocol import LanguageModel
 from trainer.model.transformer import Transformer
 from trainer.spec.compute import ComputeConfig
-from trainer.step import compiled_step, initial_step_state
+from trainer.spec.config import RunSpec
+from trainer.step import compiled_step, initial_step_state, resolved_compute
 
 WAYS = {
     "reference": ComputeConfig(attention="reference"),
@@ -31,7 +33,11 @@ def main(folder: Path, side: str) -> None:
     vocab = weights["embedding"].shape[0]
     shape = next(s for s in SHAPES.values() if (s.batch, s.model.max_seq_len, s.model.vocab_size) == (batch, length, vocab))
     spec = replace(run_spec(shape, len(tokens)), compute=WAYS.get(side.partition("_")[2], ComputeConfig()))
-    model = with_weights(init_model(spec.model, key=jax.random.PRNGKey(0)), weights)
+    train_and_report(spec, with_weights(init_model(spec.model, key=jax.random.PRNGKey(0)), weights), tokens)
+
+
+def train_and_report(spec: RunSpec, model: LanguageModel, tokens: np.ndarray) -> None:
+    """Train on tokens [steps, batch, sequence] from a model's weights, and print losses, times and the matrix product's."""
     state, step_fn, number = initial_step_state(spec, model), compiled_step(spec, model), 0
 
     def step(batch: np.ndarray) -> float:
@@ -43,7 +49,7 @@ def main(folder: Path, side: str) -> None:
 
     square = jnp.ones((2048, 2048), jnp.float32)
     product = jax.jit(jnp.matmul)
-    notes = "; ".join(model.resolved(spec.compute, spec.seq_len, segmented=False).notes)
+    notes = "; ".join(resolved_compute(spec, model).notes)
     report_steps(step, tokens, lambda: product(square, square).block_until_ready(), f"jax {jax.__version__}, {notes}")
 
 

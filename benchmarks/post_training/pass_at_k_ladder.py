@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from lineage.artifact.store import Store
-from lineage.build.nodes import ancestors_first, resolve
-from lineage.build.plan import build
+from lineage.build.nodes import resolve
+from lineage.build.plan import build_all
 from lineage.jobs.job import LaunchRecord, LaunchRequest, read_job
 from post_training.asking import EncodedPrompts, Words
 from post_training.held_out import score_held_out
@@ -74,9 +74,8 @@ def measured(store: Store, width: int, seed: int) -> Point:
     run = rung(width, seed)
     sampling = SamplingConfig(16, SAMPLES, rewards.ANSWER)
     node = reward_runs.held_out(run, STEPS, HeldOutConfig(sampling, PROMPTS))
-    for each in ancestors_first([node]):
-        build(store, each, launcher=here)
-    passes = resolve(store, node).manifest.extra["held_out"]["pass_at_k"]
+    [scored] = build_all(store, [node], launcher=here)
+    passes = scored.manifest.extra["held_out"]["pass_at_k"]
     point = Point(
         width, seed, size_of(run.spec.run).parameters, held_out_loss(store, run), {int(k): value for k, value in passes.items()}
     )

@@ -21,8 +21,8 @@ import polars as pl
 import requests
 
 from lineage.artifact.store import Store
-from lineage.build.nodes import ancestors_first, resolve
-from lineage.build.plan import build
+from lineage.build.nodes import resolve
+from lineage.build.plan import build, build_all
 from lineage.jobs.job import LaunchRecord, LaunchRequest, read_job
 from post_training.stage import ROLLOUTS_FILE
 from post_training.texts import shards_of
@@ -70,7 +70,7 @@ class Vllm:
         return self.how in ("fingerprint", "alias") and number(newest.folder) - number(self.served) > BOUND
 
     def _start(self, folder: Path, newest: Newest) -> None:
-        begun = time.monotonic()
+        started = time.monotonic()
         names = [f"{self.run}@{newest.digest}", self.run] if self.how == "alias" else [self.run]
         named = ["--fingerprint-mode", "custom", "--fingerprint-value", newest.digest] if self.how == "fingerprint" else []
         place = ["--host", "127.0.0.1", "--port", str(PORT)]
@@ -81,7 +81,7 @@ class Vllm:
                 stdout=log, stderr=log,
             )  # fmt: skip
         while not self.closing.is_set():
-            if self.process.poll() is not None or time.monotonic() - begun > START_SECONDS:
+            if self.process.poll() is not None or time.monotonic() - started > START_SECONDS:
                 raise RuntimeError(f"vLLM did not start with {newest.folder}; see {self.log}")
             try:
                 requests.get(f"http://127.0.0.1:{PORT}/health", timeout=5).raise_for_status()
@@ -93,7 +93,7 @@ class Vllm:
             answer = requests.post(f"http://127.0.0.1:{PORT}{one.path}", json=one.body, timeout=60)
             self.log.with_suffix(".json").write_text(json.dumps(answer.json(), indent=1) + "\n")
         self.served = newest.folder
-        self.starts.append(time.monotonic() - begun)
+        self.starts.append(time.monotonic() - started)
 
     def stop(self) -> None:
         if self.process is not None:
@@ -134,8 +134,7 @@ def launcher(url: str) -> Callable[[LaunchRequest], LaunchRecord]:
 def main(folder: Path, program: str, how: str, iterations: int) -> None:
     store, run = Store(str(folder / "store")), learner(how, iterations)
     node = last_checkpoint(run)
-    for each in ancestors_first([node])[:-1]:
-        build(store, each, launcher=launcher(""))
+    build_all(store, node.parents(), launcher=launcher(""))
     server = Vllm(program, how, run.name, store.scratch / "policies" / run.name, folder / f"vllm-{how}.log")
     following = threading.Thread(target=server.follow)
     following.start()

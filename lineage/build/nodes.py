@@ -2,7 +2,7 @@
 
 A node describes an artifact before its inputs exist. `resolve` finds the artifact of its current identity. It depends only on
 the node and the store, so "is this stale?" needs no database: a node is missing if its current identity is not in the store,
-whatever else has its key.
+even if other artifacts have its key.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,6 +1,6 @@
 """Changes of the saved lineage tables, a file for some of them, so that news does not rewrite the tables.
 
-    .lineage/tables/00000007.arrays       rows that came, and the addresses whose rows they replace
+    .lineage/tables/00000007.arrays          rows that came, and the addresses whose rows they replace
 
 A reader applies the files in order. A writer takes the newest files that are no larger than its own news into its file, so
 their sizes double and there are few. Once they would be half as large as the tables, the tables are written whole: each row is
