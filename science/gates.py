@@ -180,12 +180,21 @@ def judge(pairs: Sequence[Pair], law: PowerLaw, config: GateConfig) -> GateVerdi
 
 
 def _project(pairs: Sequence[Pair], config: GateConfig, budget: float) -> Projection:
-    """Both laws are fitted to the same budgets, so their intervals are joined as independent."""
-    laws = [
-        fit_pinned(np.array([run.flops for run in runs]), np.array([run.loss for run in runs]), config.gates.asymptote)
-        for runs in ([pair.baseline for pair in pairs], [pair.variant for pair in pairs])
-    ]
-    difference = laws[1].at(budget) - laws[0].at(budget)
-    widths = [law.interval(budget, config.gates.level)[1] - law.at(budget) for law in laws]
-    width = float(np.hypot(widths[0], widths[1]))
+    """The difference of two laws that are fitted to the same budgets, and the errors of both fits added.
+
+    Each law leaves two degrees of freedom less than it has points. Runs of both sides have one noise, as in `speed_up`, so the
+    residuals of both laws are pooled. With a spread of its own for each law Welch's interval held in .91 to .93 in place of
+    .9. It is no interval of a new run: that has the seed noise in addition.
+    """
+    flops = np.array([[pair.baseline.flops, pair.variant.flops] for pair in pairs]).T
+    losses = np.array([[pair.baseline.loss, pair.variant.loss] for pair in pairs]).T
+    laws = [fit_pinned(x, y, config.gates.asymptote) for x, y in zip(flops, losses, strict=True)]
+    freedom = sum(law.freedom for law in laws)
+    residual = sum(law.spread**2 * law.freedom for law in laws) / freedom
+    variance = 0.0
+    for law, x in zip(laws, flops, strict=True):
+        shift = np.log(x) - law.centre
+        leverage = 1 / len(x) + (np.log(budget) - law.centre) ** 2 / (shift @ shift)
+        variance += residual * float(leverage) * (law.at(budget) - law.asymptote) ** 2
+    difference, width = laws[1].at(budget) - laws[0].at(budget), _edge([(variance, freedom)], config.gates.level)
     return Projection(budget, difference, difference - width, difference + width)
