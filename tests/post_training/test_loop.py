@@ -192,6 +192,10 @@ def test_another_tokenizer_than_the_start_is_refused(finished: Store) -> None:
         (lambda: learner(run=replace(learner().run, adapter=LoraConfig(2, 4.0, dropout=0.1))), "run.adapter.dropout is 0.1"),
         (lambda: replace(learner(), run=replace(learner().run, start=None)), "a WarmStart"),
         (lambda: replace(learner(), run=replace(learner().run, save_every_steps=1)), "multiples of 2"),
+        (
+            lambda: learner(run=replace(learner().run, microbatch_size=4, gradient_noise=True)),
+            r"run\.gradient_noise is True; .*False: a run on rewards has no such columns",
+        ),
         (lambda: replace(base(), sampling=SamplingConfig(8, 2, 4)), "1 and None for imitate"),
     ],
 )

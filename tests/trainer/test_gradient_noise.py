@@ -1,5 +1,8 @@
 """The noise of a step's gradient: equal to slow sums, unbiased for a known covariance, kept by a resume, no cost where off."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -11,7 +14,7 @@ import numpy as np
 import pytest
 from jaxtyping import Array, PyTree
 from tiny import tiny_spec
-from tiny_run import SHORT, at_step, job_of, metrics_of
+from tiny_run import ROOT, SHORT, at_step, job_of, metrics_of
 
 from lineage.jobs.job import job_folder
 from lineage.order.batches import BatchPhase
@@ -159,3 +162,42 @@ def test_a_resumed_run_has_the_terms_and_the_averages_of_one_that_was_not_stoppe
     first, resumed = ([[line[name] for name in names] for line in part] for part in (lines[6:12], lines[12:]))
     assert resumed == first
     assert lines[11]["noise/trace"] == pytest.approx(table["noise_trace"].mean())
+
+
+ON_MESHES = """
+import sys
+from pathlib import Path
+from lineage.jobs.job import read_job
+from trainer.running import Running
+from trainer.spec.mesh import MeshShape
+from trainer.train import train
+for told in sys.argv[1:]:
+    job, mesh = told.split("@")
+    train(read_job(Path(job)), Running(mesh=MeshShape.parse(mesh)))
+"""
+
+
+@pytest.mark.slow
+def test_a_mesh_of_four_devices_estimates_what_one_device_does(tmp_path: Path) -> None:
+    """The gradient of a microbatch is split over the devices: its norm is that of the whole, not of a device's part."""
+    run = replace(SHORT, name="noisy", batch_size=8, microbatch_size=4, gradient_noise=True, num_steps=6)
+    meshes = ("data=4", "data=2,tensor=2")
+    jobs = {mesh: job_of(tmp_path / mesh, run) for mesh in ("one", *meshes)}
+    wanted = metrics_of(train(jobs["one"]))
+    ran = subprocess.run(
+        [sys.executable, "-c", ON_MESHES, *(f"{tmp_path / mesh / 'job.json'}@{mesh}" for mesh in meshes)],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+        env=os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+                          "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"},
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    trace = wanted["noise_trace"].to_numpy()
+    assert (trace > 0).all()
+    for mesh in meshes:
+        made = at_step(jobs[mesh], run.num_steps)
+        assert made is not None, mesh
+        found = metrics_of(made)
+        np.testing.assert_allclose(found["noise_trace"], trace, rtol=1e-4, err_msg=mesh)
+        tokens = run.batches.phases[0].batch_size * run.seq_len
+        off = np.abs(found["gradient_square"].to_numpy() - wanted["gradient_square"].to_numpy())
+        assert (off < 1e-4 * (wanted["gradient_square"].abs().to_numpy() + trace / tokens)).all(), mesh
