@@ -5,7 +5,7 @@ next word is one that followed the last word somewhere in the given text (a mode
 short phrases and seldom five words in a row. A quarter of the documents are copies of earlier ones, four of ten of them
 exact, the others with .5 to 8 % of their words replaced. The first documents are copied most often (a copy is of the
 first share x of them with probability x^.3), which makes a few large clusters and many small ones. With one Python and
-one seed the text is the same.
+one seed the text is the same. What each document is lies beside the text (`TRUTH`).
 """
 
 import lzma
@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+SPEECHES = Path(__file__).resolve().parents[1] / "data" / "prose" / "sotu_every_third.jsonl.xz"
 WORD = re.compile(r"\S+\s*")
 LEARNT_CHARACTERS = 24_000_000
 STREAMS = 2_048
@@ -26,7 +27,11 @@ MEAN_WORDS, SIGMA = 600, 0.9
 COPIED, EXACT = 0.25, 0.4
 EDIT_RATES = (0.005, 0.01, 0.02, 0.04, 0.08)
 POOL = 4_096
-"""Documents that can be copied."""
+"""Documents that can be copied. More text needs more of them: 250,000 copies of 4,096 documents have no small clusters."""
+
+TRUTH = {"number": pl.Int64, "id": pl.String, "of": pl.Int64, "edited": pl.Float64}
+"""Columns of the truth: a document's number and id; for a copy the number of the document that it copies, and the share of
+its words that are other ones (0: exact)."""
 SUFFIXES = (".py", ".md", ".rst", ".txt")
 
 
@@ -37,6 +42,15 @@ class Model:
     words: np.ndarray
     followers: np.ndarray
     starts: np.ndarray
+
+
+@dataclass(frozen=True)
+class Document:
+    """A text; for a copy, the number of the document that it copies and the share of its words that are other ones."""
+
+    text: str
+    of: int | None = None
+    edited: float | None = None
 
 
 def learnt(speeches: Path) -> Model:
@@ -55,20 +69,23 @@ def learnt(speeches: Path) -> Model:
     return Model(np.array(words.to_list(), object), numbers[1:][order], starts)
 
 
-def documents(model: Model, num_bytes: int, seed: int) -> Iterator[str]:
-    """Yield documents until they have so many bytes."""
+def documents(model: Model, num_bytes: int, seed: int, copied: int = POOL) -> Iterator[Document]:
+    """Yield documents until they have so many bytes; the first `copied` new ones can be copied."""
     choose = np.random.default_rng(seed)
-    pool: list[np.ndarray] = []
-    size = 0
+    pool: list[tuple[int, np.ndarray]] = []
+    size = number = 0
     while size < num_bytes:
         for words in _walked(model, choose):
+            of = edited = None
             if pool and choose.random() < COPIED:
-                words = _copy(pool[int(len(pool) * choose.random() ** 3.3)], model, choose)
-            elif len(pool) < POOL:
-                pool.append(words)
+                of, source = pool[int(len(pool) * choose.random() ** 3.3)]
+                words = _copy(source, model, choose)
+                edited = float((words != source).mean())
+            elif len(pool) < copied:
+                pool.append((number, words.astype(np.int32)))
             text = "".join(model.words[words])
-            size += len(text.encode())
-            yield text
+            size, number = size + len(text.encode()), number + 1
+            yield Document(text, of, edited)
             if size >= num_bytes:
                 return
 
@@ -94,22 +111,42 @@ def _copy(words: np.ndarray, model: Model, choose: np.random.Generator) -> np.nd
     return edited
 
 
-def write(folder: Path, model: Model, num_bytes: int, seed: int, part_bytes: int = 32_000_000) -> int:
-    """Write documents as Parquet files (`id`, `text`) of about so many bytes; return the bytes of all texts."""
+def write(
+    folder: Path,
+    model: Model,
+    num_bytes: int,
+    seed: int,
+    part_bytes: int = 32_000_000,
+    *,
+    copied: int = POOL,
+    truth: Path | None = None,
+) -> int:
+    """Write documents as Parquet files (`id`, `text`) of about so many bytes; return the bytes of all texts.
+
+    With `truth`, a second folder has a file of `TRUTH` for each of them.
+    """
     folder.mkdir(parents=True)
-    texts, held, total, number = [], 0, 0, 0
-    for text in documents(model, num_bytes, seed):
-        texts.append(text)
-        held += len(text.encode())
-        if held >= part_bytes:
-            number, total = _part(folder, texts, number), total + held
-            texts, held = [], 0
-    if texts:
-        _part(folder, texts, number)
-    return total + held
+    if truth is not None:
+        truth.mkdir()
+    held: list[Document] = []
+    size = total = first = number = 0
+    for document in documents(model, num_bytes, seed, copied):
+        held.append(document)
+        size += len(document.text.encode())
+        if size >= part_bytes:
+            _part(folder, truth, held, number, first)
+            total, first, number = total + size, first + len(held), number + 1
+            held, size = [], 0
+    if held:
+        _part(folder, truth, held, number, first)
+    return total + size
 
 
-def _part(folder: Path, texts: list[str], number: int) -> int:
-    ids = [f"{number}-{row}" for row in range(len(texts))]
-    pl.DataFrame({"id": ids, "text": texts}).write_parquet(folder / f"part-{number:05d}.parquet", row_group_size=2_048)
-    return number + 1
+def _part(folder: Path, truth: Path | None, held: list[Document], number: int, first: int) -> None:
+    name, ids = f"part-{number:05d}.parquet", [f"{number}-{row}" for row in range(len(held))]
+    texts = pl.DataFrame({"id": ids, "text": [document.text for document in held]})
+    texts.write_parquet(folder / name, row_group_size=2_048)
+    if truth is not None:
+        numbers, origins = range(first, first + len(held)), [(document.of, document.edited) for document in held]
+        columns = [numbers, ids, *(list(column) for column in zip(*origins, strict=True))]
+        pl.DataFrame(dict(zip(TRUTH, columns, strict=True)), schema=TRUTH).write_parquet(truth / name)

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from peak_memory import peak_mib
+from process_use import peak_mib
 
 from lineage.order.document_ends import DocumentEnds
 from lineage.order.packing import Packed, Packing, write_plan

@@ -20,13 +20,11 @@ import argparse
 import datetime
 import json
 import os
-import resource
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -35,6 +33,7 @@ import polars as pl
 from tokenizers import pre_tokenizers, trainers
 
 from benchmarks.given_files import GIVEN_FILES
+from benchmarks.process_use import cpu_seconds, peak_mib
 from datakit.compile_ahead import compile_ahead
 from datakit.contamination.coverage import ContaminationConfig
 from datakit.contamination.index import CONTAMINATION_INDEX
@@ -197,17 +196,6 @@ def ours(corpus: Path) -> dict[str, Any]:
         "peak_mib": peak_mib(),
         "versions": {name: version(name) for name in packages},
     }
-
-
-def peak_mib() -> float:
-    """`ru_maxrss` would be what the process that started this one held: it outlives exec."""
-    status = Path("/proc/self/status").read_text()
-    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1024
-
-
-def cpu_seconds() -> float:
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.process_time() + children.ru_utime + children.ru_stime
 
 
 def our_nodes(corpus: Path) -> list[Node]:

@@ -25,10 +25,10 @@ from typing import Any
 
 import polars as pl
 
-from benchmarks.generated_text import Model, learnt, write
+from benchmarks.generated_text import SPEECHES, Model, learnt, write
 from benchmarks.given_files import GIVEN_FILES
-from benchmarks.peak_memory import peak_mib
-from benchmarks.pipeline import ONE_THREAD, cpu_seconds, train_tokenizer
+from benchmarks.pipeline import ONE_THREAD, train_tokenizer
+from benchmarks.process_use import cpu_seconds, peak_mib
 from datakit.compile_ahead import compile_ahead
 from datakit.contamination.coverage import ContaminationConfig
 from datakit.contamination.index import CONTAMINATION_INDEX
@@ -58,7 +58,6 @@ from recipes.data import suite
 from recipes.suites import main_suite
 from resources.lab import Lab
 
-SPEECHES = Path(__file__).resolve().parents[1] / "data" / "prose" / "sotu_every_third.jsonl.xz"
 TOKENIZER_BYTES = 6_000_000
 MEGABYTE = 1_000_000
 

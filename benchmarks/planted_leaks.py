@@ -20,7 +20,7 @@ from pathlib import Path
 
 import polars as pl
 
-from benchmarks.peak_memory import peak_mib
+from benchmarks.process_use import peak_mib
 from benchmarks.rival_policies.policies import rival_policies
 from datakit.contamination.channels import ITEM_KEY, ItemIndex, channel_table, index_items
 from datakit.contamination.coverage import ContaminationConfig

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import polars as pl
 
-from benchmarks.peak_memory import peak_mib
+from benchmarks.process_use import peak_mib
 from datakit.documents.parts import slices
 from datakit.quality.rule_sets import PUBLISHED, Rule, RuleSet, measured, verdict
 from datakit.quality.rules import SLICE_CHARS, judged

@@ -1,11 +1,14 @@
 """Near-duplicates of one scope by this machine's workers and by a Ray cluster that loses a machine; digests compared.
 
     PYTHONPATH=. .venv-extras/bin/python -m benchmarks.scale_test --mb 80        # or `make scale-test`
+    PYTHONPATH=. .venv-extras/bin/python -m benchmarks.scale_test --mb 2000 --text generated
 
 The cluster is real: a head without cores and two raylets of one core each, as processes of this machine. One raylet is
 killed after the first shuffle, so Ray makes again what it held, and a third joins. Documents are pieces of the source
-files that are installed here. Bytes are those of Arrow buffers: what the tasks of a shuffle handed to its ranges, and
-what the ranges gave back. Exit status 1 if the digests differ.
+files that are installed here, or generated with planted copies (`generated_text.py`). Bytes are those of Arrow buffers: what
+the tasks of a shuffle handed to its ranges, and what the ranges gave back. CPU seconds and memory are those of the stage's
+process and its descendants: shared pages count in each, what a killed machine's workers had used is lost. Exit status 1 if
+the digests differ.
 """
 
 import argparse
@@ -13,7 +16,6 @@ import shutil
 import sys
 import sysconfig
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,41 +25,25 @@ import polars as pl
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.generated_text import SPEECHES, learnt, write
+from benchmarks.given_files import GIVEN_FILES
 from benchmarks.ray_machines import RayMachines, ray_machines
-from datakit.dedup.duplicates import DUPLICATES, DuplicatesConfig, find_duplicates
-from datakit.dedup.minhash import MINHASH, preset, sign_documents
-from datakit.documents.parts import DOCUMENTS, write_sorted_parts
-from datakit.documents.schemas import DUPLICATES_FILE
+from datakit.dedup.duplicates import DUPLICATES, DuplicatesConfig
+from datakit.dedup.minhash import MINHASH, preset
+from datakit.documents.normalize import NORMALIZE, NormalizeConfig
+from datakit.sources.source import Records
 from lineage.artifact.store import Artifact, Store
-from lineage.build.nodes import Node, spec_of
+from lineage.build.nodes import Node
+from lineage.build.plan import build
 from lineage.shards.execution import Execution
-from lineage.stage import Stage
-from lineage.storage.digests import text_digest
 from lineage.tables.local import LocalEngine
 from lineage.tables.ray_tasks import RayEngine
 from lineage.tables.shuffle import Moved, Part, Shards, Shuffle, TableEngine
 from lineage.writing.working_folder import SCRATCH_FOLDER
-from lineage.writing.write import writing
-from lineage.writing.writer import Writer
 
 PIECE_CHARS = 400
-PART_BYTES = 4 << 20
-
-
-def no_documents(out: Writer, config: str) -> None:
-    """The documents lie in the store already."""
-    raise AssertionError(f"the documents of {config} are missing from {out.store.root}")
-
-
-DOCUMENTS_OF = Node(("scale", "documents"), None, Stage("benchmarks.documents", "1", no_documents), "installed")
-SIGNATURES = Node(("scale", "minhash"), None, MINHASH, preset("14x8"), {"normalized": DOCUMENTS_OF})
-CLUSTERS = Node(
-    ("scale", "duplicates"),
-    None,
-    DUPLICATES,
-    DuplicatesConfig(),
-    {"normalized": (DOCUMENTS_OF,), "minhash": (SIGNATURES,)},
-)
+PART_BYTES, MOST_PARTS = 4 << 20, 64
+SEED = 5
 
 
 @dataclass
@@ -103,59 +89,83 @@ def pieces(megabytes: float) -> Iterator[str]:
             return
 
 
-def prepare(store: Store, megabytes: float) -> tuple[Artifact, Artifact]:
-    """Write documents and their signatures."""
-    texts = pl.DataFrame({"text": list(pieces(megabytes))}).unique()
-    ids = pl.Series("id", [text_digest(text) for text in texts["text"]], pl.String)
-    table = texts.with_columns(ids, source=pl.lit("installed"), metadata=pl.lit('{"source_id": ""}'))
-    with writing(store, spec_of(store, DOCUMENTS_OF)) as documents:
-        write_sorted_parts(documents.folder, DOCUMENTS, table.sort("id").select("id", "text", "source", "metadata"), PART_BYTES)
-        documents.record(rows_in=table.height, rows_out=table.height)
-    with writing(store, spec_of(store, SIGNATURES)) as signatures:
-        sign_documents(signatures, preset("14x8"), documents.artifact)
-    return documents.artifact, signatures.artifact
+def write_text(folder: Path, text: str, megabytes: float) -> None:
+    """Write the documents of `--text` as Parquet files."""
+    if text == "generated":
+        write(folder, learnt(SPEECHES), int(megabytes * 1e6), SEED)
+        return
+    folder.mkdir()
+    table = pl.DataFrame({"text": list(pieces(megabytes))}).with_row_index("id")
+    table.write_parquet(folder / "part-00000.parquet", row_group_size=2_048)
 
 
-def deduplicated(root: Path, given: Path, engine: TableEngine, workers: int) -> tuple[str, float]:
-    """Return the digest of the clusters that an engine finds in a copy of the store, and the seconds."""
-    store = Store(str(shutil.copytree(given, root)))
-    documents, signatures = (next(store.artifacts("scale", name)) for name in ("documents", "minhash"))
-    start = time.monotonic()
-    with writing(store, spec_of(store, CLUSTERS), execution=Execution(workers, tables=engine)) as out:
-        find_duplicates(out, DuplicatesConfig(), (documents,), (signatures,))
-    (file,) = (file for file in out.artifact.manifest.files if file.path == DUPLICATES_FILE)
-    return file.digest, time.monotonic() - start
+def nodes(folder: Path, megabytes: float) -> list[Node]:
+    """From the files of a folder to clusters, in order."""
+    part_bytes = max(PART_BYTES, int(megabytes * 1e6) // MOST_PARTS)
+    raw = Node(("scale", "raw"), None, GIVEN_FILES, {"from": str(folder), "below": "files"})
+    config = NormalizeConfig("scale", Records("parquet"), "prose", target_part_bytes=part_bytes)
+    documents = Node(("scale", "documents"), None, NORMALIZE, config, {"raw": raw})
+    signatures = Node(("scale", "minhash"), None, MINHASH, preset("14x8"), {"normalized": documents})
+    scope = {"normalized": (documents,), "minhash": (signatures,)}
+    return [raw, documents, signatures, Node(("scale", "duplicates"), None, DUPLICATES, DuplicatesConfig(), scope)]
 
 
-def report(console: Console, title: str, moved: list[Moved], seconds: float, digest: str) -> None:
-    """Print one engine's table."""
-    table = Table("shuffle", "MB shuffled", "MB written", title=f"{title}: {seconds:.1f} s, {digest[:24]}")
-    for one in moved:
-        table.add_row(one.name, f"{one.shuffled / 1e6:.2f}", f"{one.written / 1e6:.2f}")
+def deduplicated(root: Path, given: Path, clusters: Node, engine: TableEngine, workers: int) -> Artifact:
+    """Return the clusters that an engine finds in a copy of the store, whose tables are links."""
+    shutil.copytree(given, root, copy_function=lambda source, target: link_table(Path(source), Path(target)))
+    return build(Store(str(root)), clusters, execution=Execution(workers, tables=engine)).artifact
+
+
+def link_table(source: Path, target: Path) -> None:
+    """Link what nobody changes, copy the rest."""
+    if source.suffix == ".parquet":
+        target.hardlink_to(source)
+    else:
+        shutil.copy2(source, target)
+
+
+def report(console: Console, title: str, moved: list[Moved], made: Artifact) -> str:
+    """Print one engine's table; return the digest of all files that it made."""
+    use = made.manifest.resources
+    cost = f"{use.wall_seconds:.1f} s, {use.cpu_seconds:.1f} CPU s, {use.peak_rss_bytes / 2**20:,.0f} MiB"
+    console.print(f"{title}: {cost}, {made.data_version}")
+    table = Table("shuffle", "MB shuffled", "MB written")
+    for name, shuffled, written in (*((one.name, one.shuffled, one.written) for one in moved), total(moved)):
+        table.add_row(name, f"{shuffled / 1e6:.2f}", f"{written / 1e6:.2f}")
     console.print(table)
+    return made.data_version
+
+
+def total(moved: list[Moved]) -> tuple[str, int, int]:
+    """Return the last row of a table."""
+    return "all", sum(one.shuffled for one in moved), sum(one.written for one in moved)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Compare the engines of shuffles while a machine dies.")
     parser.add_argument("--mb", type=float, default=80.0)
+    parser.add_argument("--text", choices=("installed", "generated"), default="installed")
+    parser.add_argument("--folder", type=Path, help="where text and stores lie; the system's temporary folder by default")
     arguments = parser.parse_args()
-    console = Console()
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        documents, _ = prepare(Store(str(folder / "given")), arguments.mb)
-        console.print(f"{documents.manifest.statistics['rows_out']:,} documents, {arguments.mb:g} MB of text")
+    console = Console(width=140)
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as scratch:
+        folder = Path(scratch).resolve()
+        given = folder / "given"
+        write_text(folder / "text", arguments.text, arguments.mb)
+        *before, clusters = nodes(folder / "text", arguments.mb)
+        for node in before:
+            documents = build(Store(str(given)), node, execution=Execution(2)).artifact.manifest.statistics.get("rows_out")
+        console.print(f"{documents:,} documents, {arguments.mb:g} MB of text")
         digests = set()
         for workers in (1, 2):
             local = LocalEngine(SCRATCH_FOLDER, workers)
-            digest, seconds = deduplicated(folder / f"local-{workers}", folder / "given", local, workers)
-            report(console, f"local, {workers} workers", local.moved, seconds, digest)
-            digests.add(digest)
+            made = deduplicated(folder / f"local-{workers}", given, clusters, local, workers)
+            digests.add(report(console, f"local, {workers} workers", local.moved, made))
         with ray_machines() as machines:
             victim, _ = machines.add(), machines.add()
             losing = LosingRay(machines, victim)
-            digest, seconds = deduplicated(folder / "ray", folder / "given", losing, 1)
-        report(console, "Ray, two machines, one killed", losing.moved, seconds, digest)
-        digests.add(digest)
+            made = deduplicated(folder / "ray", given, clusters, losing, 1)
+        digests.add(report(console, "Ray, two machines, one killed", losing.moved, made))
     console.print("digests are equal" if len(digests) == 1 else f"digests differ: {sorted(digests)}")
     sys.exit(len(digests) != 1)
 

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import polars as pl
 
-from benchmarks.peak_memory import peak_mib
+from benchmarks.process_use import peak_mib
 from benchmarks.rival_policies.marin import MarinPolicy
 from datakit.contamination.coverage import ContaminationConfig
 from datakit.contamination.leak_forms import lm_eval_text
