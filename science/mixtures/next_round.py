@@ -3,7 +3,8 @@
 Bootstrapped Thompson sampling (Eckles and Kaptein 2014, arXiv 1410.4009): the runs are drawn again with replacement, the
 surrogates are fitted to them, and a few trials are placed by the lowest point of that surface. Where the runs determine the
 optimum, the draws agree; where they do not, the trials lie apart. The trials of a draw lie on the way from its lowest point to
-mixtures of round one, because runs at one point alone say nothing of the slope there.
+mixtures of round one, because runs at one point alone say nothing of the slope there. No two trials of a round are closer than
+`APART`: what a mixture says twice is what repeats at the anchors are for.
 """
 
 from collections.abc import Mapping
@@ -17,6 +18,10 @@ from science.mixtures.surrogates import SURROGATES, Predictor
 
 MOST_DRAWS = 100
 """Draws of runs until one has every source."""
+APART = 0.005
+"""Share of the tokens in which two mixtures of a round differ at least: half of the sum of absolute differences."""
+WAY = np.linspace(0, 1, 201)[1:]
+"""Where a trial that is too close to another may go, as shares of the way to a mixture of round one."""
 
 
 @dataclass(frozen=True)
@@ -60,17 +65,48 @@ def next_round(
 ) -> NextRound:
     """Choose the mixtures of the second round from the runs of the first, within caps.
 
-    `weights` is (runs, sources), `metrics` has (runs,) by name. Raises: ValueError as `fit_best` does.
+    `weights` is (runs, sources), `metrics` has (runs,) by name. Raises: ValueError as `fit_best` does, and for more trials than
+    there are distinct mixtures.
     """
     surface = fit_best(weights, metrics, search).surface
     draws, places = np.random.default_rng(seed).spawn(2)
     each, turn = np.divmod(np.arange(config.count), len(config.apart))
     drawn = [_drawn_surface(weights, metrics, search, draws) for _ in range(each[-1] + 1)]
     lows = np.stack([lowest(of, weights, reference, limits, draws) for of in drawn])
-    share, others = np.array(config.apart)[turn][:, None], weights[places.integers(0, len(weights), config.count)]
-    chosen = within((1 - share) * lows[each] + share * others, limits)
+    share, others = np.array(config.apart)[turn][:, None], places.integers(0, len(weights), config.count)
+    chosen = distinct(within((1 - share) * lows[each] + share * weights[others], limits), others, weights, limits)
     spread = np.std([of(chosen) for of in drawn], axis=0)
     return NextRound(chosen, surface(chosen), spread, lowest(surface, weights, reference, limits, draws))
+
+
+def distinct(chosen: np.ndarray, others: np.ndarray, designs: np.ndarray, limits: np.ndarray) -> np.ndarray:
+    """Move each mixture that is too close to one before it, as little as it takes, towards a design.
+
+    `chosen` is (trials, sources), `others` (trials,) the design to try first; the designs after it follow.
+    Raises: ValueError if no place on any of these ways is far enough from the others.
+    """
+    kept = chosen.copy()
+    for trial in range(1, len(kept)):
+        before, here = kept[:trial], kept[trial]
+        if _apart(here[None], before)[0] >= APART:
+            continue
+        for place in range(len(designs)):
+            towards = designs[(others[trial] + place) % len(designs)]
+            way = within(here + WAY[:, None] * (towards - here), limits)
+            if (free := np.flatnonzero(_apart(way, before) >= APART)).size:
+                kept[trial] = way[free[0]]
+                break
+        else:
+            raise ValueError(
+                f"second round: no place for trial {trial + 1} of {len(kept)} that differs from the others in {APART:.1%} of "
+                "the tokens, within the caps; ask for fewer trials or allow more epochs"
+            )
+    return kept
+
+
+def _apart(these: np.ndarray, those: np.ndarray) -> np.ndarray:
+    """Of each of these, the share of tokens in which the nearest of those differs."""
+    return 0.5 * np.abs(these[:, None] - those).sum(axis=-1).min(axis=1)
 
 
 def _drawn_surface(

@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from benchmarks.science.second_round import regrets
 from science.mixtures.designs import caps, split, swarm, within
 from science.mixtures.evidence import confirm, signal_to_noise
-from science.mixtures.next_round import NextMixtures, next_round
+from science.mixtures.next_round import APART, NextMixtures, distinct, next_round
 from science.mixtures.propose import ProposalConfig, propose, regmix_proposal
 from science.mixtures.surfaces import KnownSurface, known_surface
 from science.mixtures.surrogates import SURROGATES
@@ -79,6 +81,33 @@ def test_a_second_round_lies_at_the_optimum_where_the_runs_determine_it_and_apar
     assert sure[::2].max() < 0.05 < unsure[::2].mean(), "the first of a draw lies at its lowest point, the second on the way"
     assert sure[1::2].min() > 0.05
     assert surface.regret(rounds[0.0].optimum) < 0.02 and rounds[0.0].spread.mean() < rounds[0.1].spread.mean()
+
+
+@given(
+    st.integers(2, 9), st.integers(1, 24), st.integers(0, 2**32 - 1), st.sampled_from([1, 3, 24]), st.sampled_from([1.2, 2, 9])
+)
+def test_no_two_mixtures_of_a_round_are_one(sources: int, count: int, seed: int, different: int, room: float) -> None:
+    """Many start at one place: of `count` trials only `different` are drawn apart."""
+    random = np.random.default_rng(seed)
+    limits = np.minimum(1, random.dirichlet(np.ones(sources)) * room + 0.4)  # room for 24 mixtures whatever the draw
+    designs = within(random.dirichlet(np.ones(sources), 30), limits)
+    chosen = within(random.dirichlet(np.ones(sources), different), limits)[np.arange(count) % different]
+    others = random.integers(0, len(designs), count)
+    made = distinct(chosen, others, designs, limits)
+    np.testing.assert_allclose(made.sum(axis=1), 1)
+    assert (made <= limits + 1e-9).all() and (made >= -1e-12).all()
+    apart = 0.5 * np.abs(made[:, None] - made).sum(axis=-1) + np.eye(count)
+    assert apart.min() >= APART
+    near = [trial for trial in range(1, count) if 0.5 * np.abs(chosen[trial] - made[:trial]).sum(axis=1).min() < APART]
+    kept = np.setdiff1d(np.arange(count), near)
+    np.testing.assert_array_equal(made[kept], chosen[kept], "only what is too close to one before it is moved")
+    np.testing.assert_array_equal(made, distinct(chosen, others, designs, limits))
+
+
+def test_more_trials_than_there_are_mixtures_are_refused() -> None:
+    only = np.array([[0.5, 0.5]])
+    with pytest.raises(ValueError, match=r"no place for trial 2 of 3 that differs from the others in 0.5% of the tokens"):
+        distinct(np.tile(only, (3, 1)), np.zeros(3, int), np.tile([0.9, 0.1], (4, 1)), np.array([0.5, 0.5]))
 
 
 @pytest.mark.slow
