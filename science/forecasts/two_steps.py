@@ -44,16 +44,21 @@ class ScoreStep:
         """The samples of a `pass_at_k`."""
         return int(self.metric.removeprefix(PASS_AT))
 
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """What a score can be at all: a share lies in 0..1, other units have no bounds."""
+        return (0.0, 1.0) if self.unit == "share" else (-np.inf, np.inf)
+
     def __post_init__(self) -> None:
         if self.form not in ("sigmoid", "pass_at_k"):
             raise ValueError(f"score step: form is {self.form!r}; sigmoid and pass_at_k are allowed")
         if self.form == "pass_at_k":
             number = self.metric.removeprefix(PASS_AT)
-            plain = (self.floor, self.ceiling) == (0.0, 1.0)
+            plain = (self.floor, self.ceiling, self.unit) == (0.0, 1.0, "share")
             if not self.metric.startswith(PASS_AT) or not number.isdecimal() or int(number) < 1 or not plain:
                 raise ValueError(
-                    f"score step: form is 'pass_at_k' with metric {self.metric!r}, floor {self.floor}, ceiling {self.ceiling}; "
-                    "it needs a metric such as pass_at_8, floor 0 and ceiling 1"
+                    f"score step: form is 'pass_at_k' with metric {self.metric!r}, unit {self.unit!r}, floor {self.floor} and "
+                    f"ceiling {self.ceiling}; it needs a metric such as pass_at_8, the unit share, floor 0 and ceiling 1"
                 )
         if self.floor == self.ceiling:
             raise ValueError(f"score step: floor and ceiling are both {self.floor}; the score of a useless model is the floor")
@@ -128,7 +133,9 @@ def forecast_score(curve: Curve, losses: np.ndarray, noise: float) -> ScoreForec
     size = len(curve.parameters)
     root = np.linalg.cholesky(curve.covariance + 1e-18 * np.eye(size))
     curves = curve.parameters + (random.standard_normal((count, size)) @ root.T) * inflated[:, None]
-    scores = curve.at(losses, curves) + random.standard_normal(count) * curve.spread * inflated
+    scattered = curve.at(losses, curves) + random.standard_normal(count) * curve.spread * inflated
+    # A draw beyond what a score can be counts as the bound: the ends move to where the outcome can be, and hold as often.
+    scores = np.clip(scattered, *curve.step.bounds)
     ends = {level: (0.5 - level / 2, 0.5 + level / 2) for level in LEVELS}
     intervals = {level: (float(np.quantile(scores, a)), float(np.quantile(scores, b))) for level, (a, b) in ends.items()}
     middle = float(np.median(losses))

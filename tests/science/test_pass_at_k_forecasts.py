@@ -1,5 +1,7 @@
 """pass@k of a large run from smaller rungs: planted problems, sampled answers, one curve for all k."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -65,6 +67,22 @@ def test_intervals_of_a_larger_run_hold_as_often_as_they_say(k: int) -> None:
     assert abs(np.mean(off)) < 0.01 < abs(np.mean(alone))
 
 
+@pytest.mark.parametrize("form", ["pass_at_k", "sigmoid"])
+@pytest.mark.parametrize(("loss", "bound"), [(1.2, 1.0), (4.6, 0.0)])
+def test_no_end_of_an_interval_is_beyond_what_a_share_can_be(form: str, loss: float, bound: float) -> None:
+    """Where the curve nears 0 or 1 the scatter about it does not; the ends that are inside stay where they are."""
+    random = np.random.default_rng(0)
+    by_k, losses = rungs(random), loss + random.normal(0, LOSS_SIGMA, 2000)
+    curve = curve_of(step(8, form=form), Scored(("a",) * 9, RUNGS, by_k[8], "policy", by_k))
+    curve = replace(curve, spread=0.05)
+    free = replace(curve, step=ScoreStep("planted", "pass_at_8", "any"))
+    made, unbounded = (forecast_score(each, losses, LOSS_SIGMA) for each in (curve, free))
+    for level, ends in unbounded.intervals.items():
+        assert made.intervals[level] == pytest.approx(np.clip(ends, 0, 1)), level
+    beyond = [abs(end - 0.5) > 0.5 for end in unbounded.intervals[0.9]]
+    assert any(beyond) and bound in made.intervals[0.9] and made.intervals[0.9][0] < made.intervals[0.9][1]
+
+
 def test_the_form_decides_the_curve_and_other_metrics_are_refused() -> None:
     by_k = rungs(np.random.default_rng(0))
     points = Scored(("a",) * 9, RUNGS, by_k[8], "policy", by_k)
@@ -74,6 +92,7 @@ def test_the_form_decides_the_curve_and_other_metrics_are_refused() -> None:
         fit_pass_curve(step(8), RUNGS, flat)
     with pytest.raises(RefusedScoreError, match="4 checkpoints have a loss and a score; at least 6"):
         fit_pass_curve(step(8), RUNGS[:4], {k: values[:4] for k, values in by_k.items()})
-    for bad in ({"metric": "accuracy"}, {"metric": "pass_at_x"}, {"metric": "pass_at_8", "floor": 0.25}):
-        with pytest.raises(ValueError, match="needs a metric such as pass_at_8, floor 0 and ceiling 1"):
+    floor, percent = {"metric": "pass_at_8", "floor": 0.25}, {"metric": "pass_at_8", "unit": "%"}
+    for bad in ({"metric": "accuracy"}, {"metric": "pass_at_x"}, floor, percent):
+        with pytest.raises(ValueError, match="needs a metric such as pass_at_8, the unit share, floor 0 and ceiling 1"):
             ScoreStep("planted", **bad, form="pass_at_k")  # pyrefly: ignore
