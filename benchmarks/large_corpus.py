@@ -7,9 +7,10 @@ with workers of its own. Printed for each of them:
 
 - CPU seconds of all its processes, imports included; megabytes of text that the source has (copies included) for each.
 - Peak memory: the largest process by the kernel's mark, and all processes at one moment, looked at every 50 ms.
-- Bytes read and written by calls of all its processes (`/proc/self/io`), over the bytes of its input files: what the cache
-  served counts, and so do libraries and digests. Pages of mapped files do not: those are rows of shuffles, which stand beside
-  it (Arrow buffers that tasks handed to ranges), flat arrays of `datakit.duplicates`, and small tables that polars maps.
+- Bytes read and written by calls of all its processes (`/proc/self/io`), over the bytes of its input files, which are
+  compressed, and over the text in brackets. What the cache served counts, and so do libraries, the benchmark items' index, and
+  the digests of what was written. Pages of mapped files do not: those are rows of shuffles, which stand beside it (Arrow
+  buffers that tasks handed to ranges), flat arrays of `datakit.duplicates`, and small tables that polars maps.
 
 Disk is everything below the folder, looked at every two seconds. What was found is judged by a counter of its own
 (`large_corpus_truth.py`). Exit status 1 if a bar is missed.
@@ -39,8 +40,8 @@ from lineage.artifact.store import Artifact, Store
 from lineage.build.nodes import Node, resolve
 from lineage.build.plan import build
 from lineage.shards.execution import Execution
+from lineage.shards.run import SCRATCH_FOLDER
 from lineage.tables.local import LocalEngine
-from lineage.writing.working_folder import SCRATCH_FOLDER
 
 STAGES = ("normalized", "minhash", "duplicates", "contamination", "corpus", "tokens")
 SEED = 11
@@ -200,7 +201,7 @@ def report(options: argparse.Namespace, given: int, uses: Sequence[StageUse], ju
     print("|---|---|---|---|---|---|---|---|---|---|---|")
     for use in uses:
         memory = f"{use.largest / 2**20:.0f} MiB | {use.together / 2**20:.0f} MiB"
-        moved = " | ".join(f"{moved / use.given:.2f}x" for moved in (use.read, use.written, use.shuffled))
+        moved = " | ".join(f"{x / use.given:.2f} ({x / given:.2f})" for x in (use.read, use.written, use.shuffled))
         costs = f"{use.wall:.1f} | {use.cpu:.1f} | {given / 1e6 / use.cpu:.1f} | {memory}"
         print(f"| {use.name} | {costs} | {use.given / 1e6:,.1f} MB | {moved} |")
     wall, cpu = sum(use.wall for use in uses), sum(use.cpu for use in uses)

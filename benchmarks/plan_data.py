@@ -52,8 +52,8 @@ from lineage.artifact.store import Store
 from lineage.build.nodes import Node
 from lineage.build.plan import build, build_all
 from lineage.shards.execution import Execution
+from lineage.shards.run import SCRATCH_FOLDER
 from lineage.tables.local import LocalEngine
-from lineage.writing.working_folder import SCRATCH_FOLDER
 from recipes.data import suite
 from recipes.suites import main_suite
 from resources.lab import Lab

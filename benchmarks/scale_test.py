@@ -36,10 +36,10 @@ from lineage.artifact.store import Artifact, Store
 from lineage.build.nodes import Node
 from lineage.build.plan import build
 from lineage.shards.execution import Execution
+from lineage.shards.run import SCRATCH_FOLDER
 from lineage.tables.local import LocalEngine
 from lineage.tables.ray_tasks import RayEngine
 from lineage.tables.shuffle import Moved, Part, Shards, Shuffle, TableEngine
-from lineage.writing.working_folder import SCRATCH_FOLDER
 
 PIECE_CHARS = 400
 PART_BYTES, MOST_PARTS = 4 << 20, 64

@@ -30,8 +30,8 @@ from datakit.contamination.template_rescan import CLEARED_FILE, CLEARED_SCHEMA, 
 from datakit.documents.parts import document_paths
 from datakit.text.canonical_text import CANONICAL_TEXT_VERSION
 from lineage.artifact.store import Artifact
+from lineage.shards.run import SCRATCH_FOLDER
 from lineage.stage import Stage
-from lineage.writing.working_folder import SCRATCH_FOLDER
 from lineage.writing.writer import Writer
 
 SLICE_BYTES = 16 << 20

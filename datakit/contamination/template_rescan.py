@@ -18,7 +18,7 @@ from datakit.contamination.channels import ITEM_KEY
 from datakit.contamination.protocol import Policy, index_without, load_index, text_batches
 from datakit.contamination.tables import MARKS, MATCHES, FoundMatch, Piece, named, pieces_with, summed, write_piece
 from lineage.match_tiers import DOUBTED_TIERS
-from lineage.writing.working_folder import SCRATCH_FOLDER
+from lineage.shards.run import SCRATCH_FOLDER
 from lineage.writing.writer import Writer
 
 log = logging.getLogger(__name__)

@@ -36,8 +36,8 @@ from datakit.documents.parts import (
 from datakit.documents.schemas import CORPUS_DROPPED_SCHEMA, DOCUMENT_SCHEMA, SPANS_FOLDER
 from datakit.quality.cutoff import Cutoff, read_cutoff
 from lineage.artifact.store import Artifact
+from lineage.shards.run import SCRATCH_FOLDER
 from lineage.stage import Stage
-from lineage.writing.working_folder import SCRATCH_FOLDER
 from lineage.writing.writer import Writer
 
 HASH_RANGE = 1 << 64

@@ -23,9 +23,9 @@ from datakit.dedup.numbered import Numbered
 from datakit.documents.parts import DOCUMENTS, document_paths
 from datakit.text.arrays import load, save
 from lineage.artifact.store import Artifact
+from lineage.shards.run import SCRATCH_FOLDER
 from lineage.tables.ranges import edges, repeats, sorted_by
 from lineage.tables.stars import stars
-from lineage.writing.working_folder import SCRATCH_FOLDER
 
 ID_BYTES, PAIR_BYTES = 24, 16
 """An id and its document's number; a band and its document's number."""

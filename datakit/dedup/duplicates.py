@@ -33,11 +33,11 @@ from datakit.dedup.numbered import Numbered, flat_files, numbered
 from datakit.documents.parts import document_paths, iterate_part
 from datakit.documents.schemas import DUPLICATES_FILE
 from lineage.artifact.store import Artifact
+from lineage.shards.run import SCRATCH_FOLDER
 from lineage.stage import Stage
 from lineage.tables.components import components
 from lineage.tables.local import LocalEngine
 from lineage.tables.shuffle import Part, Shuffle, TableEngine, grouped, joined, range_count, tasks_of
-from lineage.writing.working_folder import SCRATCH_FOLDER
 from lineage.writing.writer import Writer
 
 log = logging.getLogger(__name__)

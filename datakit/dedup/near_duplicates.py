@@ -25,7 +25,7 @@ from datakit.dedup.band_join import Part, Spilled
 from datakit.dedup.numbered import Numbered
 from datakit.text.arrays import load, save
 from datakit.text.shingles import batches, jaccard, shingle_sets
-from lineage.writing.working_folder import SCRATCH_FOLDER
+from lineage.shards.run import SCRATCH_FOLDER
 
 TASK_BYTES = 48 << 20
 """Bytes of shingles, and of documents at `DOCUMENT_BYTES` each."""

@@ -30,11 +30,11 @@ from datakit.documents.schemas import CLUSTERS_FOLDER, SPANS_FOLDER
 from datakit.text.arrays import load, save
 from datakit.text.word_kinds import ALONE, word_kinds
 from lineage.artifact.store import Artifact
+from lineage.shards.run import SCRATCH_FOLDER
 from lineage.stage import Stage
 from lineage.tables.local import LocalEngine
 from lineage.tables.ranges import is_first, sorted_by
 from lineage.tables.shuffle import Shuffle, grouped, range_count
-from lineage.writing.working_folder import SCRATCH_FOLDER
 from lineage.writing.writer import Writer
 
 SCHEMA = pa.schema([("id", pa.string()), ("starts", pa.list_(pa.int64())), ("ends", pa.list_(pa.int64()))])

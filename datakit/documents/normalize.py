@@ -27,9 +27,9 @@ from datakit.sources.record import LONE_SURROGATE, Record, Unreadable, blank_fau
 from datakit.sources.remote import FILES
 from datakit.sources.source import DatatroveStep, Domain, Format, Records
 from lineage.artifact.store import Artifact
+from lineage.shards.run import SCRATCH_FOLDER
 from lineage.stage import Stage
 from lineage.storage.digests import utf8_digest
-from lineage.writing.working_folder import SCRATCH_FOLDER
 from lineage.writing.writer import Writer
 
 type Piece = tuple[str, Path, Span | None]

@@ -39,8 +39,8 @@ from datakit.quality.seeds import Example, Seed, seed_examples
 from datakit.quality.verdicts import FOLDER as QUALITY_FOLDER
 from datakit.text.text_features import FeatureConfig, WindowLogits, hashed, named, windows
 from lineage.artifact.store import Artifact
+from lineage.shards.run import SCRATCH_FOLDER
 from lineage.stage import Stage
-from lineage.writing.working_folder import SCRATCH_FOLDER
 from lineage.writing.writer import Writer
 
 log = logging.getLogger(__name__)

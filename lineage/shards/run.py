@@ -28,6 +28,9 @@ from lineage.shards.workers import Call, WorkerDied, peak_rss_bytes
 log = logging.getLogger(__name__)
 
 SHARD_FOLDER = ".shards"
+SCRATCH_FOLDER = ".scratch"
+"""Below a writer's folder: intermediate files that shards leave for a later step. They are not committed."""
+
 PARTIAL_SUFFIX = ".partial"
 type ShardFunction = Callable[..., Mapping[str, Any]]
 
@@ -105,8 +108,8 @@ class ShardFolder:
         private.mkdir(parents=True)
         try:
             statistics = function(private, *arguments)
-            written = self._take(private)
-            self._write_record(name, {one.entry.path: one.entry.bytes for one in written}, statistics, written)
+            files, written = self._take(private)
+            self._write_record(name, files, statistics, written)
         except Exception as error:
             if kind_of(error) == "disk":
                 raise disk_full(error, f"shard {name}", private) from error
@@ -148,16 +151,22 @@ class ShardFolder:
         files = [Written(FileEntry(**one["entry"]), one["mtime_ns"]) for record in records for one in record["written"]]
         return {one.entry.path: one.entry for one in files if one.is_untouched(self.root)}
 
-    def _take(self, private: Path) -> list[Written]:
-        """Move a shard's files to their places and return their entries. The files are still in the page cache of this
-        machine."""
-        written = []
+    def _take(self, private: Path) -> tuple[dict[str, int], list[Written]]:
+        """Move a shard's files to their places; return their sizes, and the entries of those that may be committed.
+
+        They are still in the page cache of this machine. Nothing names the digest of a scratch file, so it is not read.
+        """
+        files, written = dict[str, int](), list[Written]()
         for path in sorted(p for p in private.rglob("*") if p.is_file()):
-            one = Written(file_entry(private, path), path.stat().st_mtime_ns)
-            written.append(one)
-            (self.root / one.entry.path).parent.mkdir(parents=True, exist_ok=True)
-            path.replace(self.root / one.entry.path)
-        return written
+            name = path.relative_to(private).as_posix()
+            if name.startswith(f"{SCRATCH_FOLDER}/"):
+                sync_file(path)
+            else:
+                written.append(Written(file_entry(private, path), path.stat().st_mtime_ns))
+            files[name] = path.stat().st_size
+            (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+            path.replace(self.root / name)
+        return files, written
 
     def _write_record(
         self, name: str, files: Mapping[str, int], statistics: Mapping[str, Any], written: Sequence[Written] = ()

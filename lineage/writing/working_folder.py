@@ -12,12 +12,10 @@ from pathlib import Path
 
 from lineage.artifact.spec import ArtifactSpec
 from lineage.artifact.store import Store
-from lineage.shards.run import PARTIAL_SUFFIX, SHARD_FOLDER
+from lineage.shards.run import PARTIAL_SUFFIX, SCRATCH_FOLDER, SHARD_FOLDER
 
 log = logging.getLogger(__name__)
 
-SCRATCH_FOLDER = ".scratch"
-"""Below a writer's folder: intermediate files that shards leave for a later step. They are not committed."""
 WORKING_FOLDERS = (SHARD_FOLDER, SCRATCH_FOLDER)
 PUBLISHED_NOTE = "published"
 

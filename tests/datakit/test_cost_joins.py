@@ -15,9 +15,9 @@ from datakit.documents.parts import document_paths
 from lineage.artifact.store import Store
 from lineage.build.nodes import Node, spec_of
 from lineage.shards.execution import Execution
+from lineage.shards.run import SCRATCH_FOLDER
 from lineage.tables.local import LocalEngine
 from lineage.tables.shuffle import LARGEST_BYTES
-from lineage.writing.working_folder import SCRATCH_FOLDER
 from lineage.writing.write import writing
 
 BANDS = 96

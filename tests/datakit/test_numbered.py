@@ -15,9 +15,9 @@ from datakit.dedup.numbered import numbered
 from lineage.artifact.store import Store
 from lineage.build.plan import build
 from lineage.shards.execution import Execution
+from lineage.shards.run import SCRATCH_FOLDER
 from lineage.tables.local import LocalEngine
 from lineage.tables.shuffle import Shuffle
-from lineage.writing.working_folder import SCRATCH_FOLDER
 
 
 @dataclass

@@ -5,6 +5,7 @@ import unicodedata
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from properties import examples
 from test_card import LEAK, card_node, with_tokens
 from test_contamination_stage import ITEMS
 
+from benchmarks.process_use import bytes_passed
 from benchmarks.shuffled_shards import shuffled
 from datakit.contamination.coverage import ContaminationConfig
 from datakit.contamination.index import CONTAMINATION_INDEX
@@ -154,6 +156,19 @@ def test_a_merge_holds_few_blocks_of_every_run(tmp_path: Path, held: int, stretc
         rounds = [kept for index in range(share) for kept, _ in merged(runs, IdRange.share(index, share), held)]
         assert pl.concat(rounds)["id"].to_list() == sorted(ids)
         assert max(kept.height for kept in rounds) <= 20 * 8 * 2 * stretch
+
+
+def test_a_merge_reads_only_the_blocks_of_its_range(tmp_path: Path) -> None:
+    """A tenth of a run of 250 blocks, with room for all of them in memory."""
+    writer = RunWriter(tmp_path, "r", Cut(block_bytes=8_000), on_repeated=lambda rows: None)
+    for order in range(1_000):
+        text = np.random.default_rng(order).bytes(1_000).hex()
+        writer.add((text_digest(text), text, "s", "{}", order), len(text))
+    writer.flush()
+    (run,) = (tmp_path / name for name in writer.runs)
+    before = bytes_passed()[0]
+    documents = sum(kept.height for kept, _ in merged([run], IdRange.share(4, 10), 1_000))
+    assert 50 < documents < 200 and bytes_passed()[0] - before < run.stat().st_size / 4
 
 
 @pytest.mark.parametrize("field", ["shard_bytes", "run_bytes", "block_bytes", "fan_in"])

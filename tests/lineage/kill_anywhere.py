@@ -16,7 +16,7 @@ from pathlib import Path
 
 from lineage.artifact.spec import ArtifactSpec
 from lineage.artifact.store import Artifact, Store
-from lineage.writing.working_folder import SCRATCH_FOLDER
+from lineage.shards.run import SCRATCH_FOLDER
 from lineage.writing.write import writing
 
 SPEC = ArtifactSpec(("tests", "anywhere"), None, "tests.anywhere", "1", {})

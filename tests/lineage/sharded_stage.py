@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lineage.build.nodes import Node
+from lineage.shards.run import SCRATCH_FOLDER
 from lineage.stage import Stage
-from lineage.writing.working_folder import SCRATCH_FOLDER
 from lineage.writing.writer import Writer
 
 NAMES = tuple("abcdefg")

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 from benchmarks.ray_machines import ray_machines
+from lineage.shards.run import SCRATCH_FOLDER
 from lineage.tables.components import components
 from lineage.tables.local import LocalEngine
 from lineage.tables.ray_tasks import RayEngine
 from lineage.tables.shuffle import Shuffle
 from lineage.tables.stars import stars
-from lineage.writing.working_folder import SCRATCH_FOLDER
 
 pytest.importorskip("ray", reason="ray is not installed (group `ray` of pyproject.toml)")
 pytestmark = pytest.mark.slow

@@ -16,10 +16,9 @@ from lineage.artifact.manifest import MANIFEST_NAME, FileEntry
 from lineage.artifact.spec import ArtifactSpec
 from lineage.artifact.store import Artifact, Store
 from lineage.shards.execution import Execution
-from lineage.shards.run import PARTIAL_SUFFIX, SHARD_FOLDER, ShardFolder, run_shards
+from lineage.shards.run import PARTIAL_SUFFIX, SCRATCH_FOLDER, SHARD_FOLDER, ShardFolder, run_shards
 from lineage.shards.worker_pool import WorkerPool
 from lineage.storage.digests import file_digest
-from lineage.writing.working_folder import SCRATCH_FOLDER
 from lineage.writing.write import writing
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,6 +94,22 @@ def test_a_killed_worker_costs_one_attempt_of_its_shard(tmp_path: Path, sigterm:
     made = store.find(SPEC)
     assert made is not None
     assert contents(made) == contents(write(Store(str(tmp_path / "whole")), tmp_path / "other-log"))
+
+
+def write_scratch(folder: Path, name: str) -> dict[str, int]:
+    for path in (folder / "data" / name, folder / SCRATCH_FOLDER / name):
+        path.parent.mkdir()
+        path.write_text(name)
+    return {}
+
+
+def test_a_scratch_file_is_kept_and_counted_but_not_digested(tmp_path: Path) -> None:
+    folder = ShardFolder(tmp_path)
+    folder.run("a", write_scratch, ("a",))
+    assert sorted(folder.records(["a"])["a"][0]) == [f"{SCRATCH_FOLDER}/a", "data/a"]
+    assert list(folder.written(["a"])) == ["data/a"]
+    (tmp_path / SCRATCH_FOLDER / "a").unlink()
+    assert folder.finished("a") is None
 
 
 @pytest.mark.parametrize("workers", [1, 2])

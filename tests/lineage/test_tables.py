@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from lineage.artifact.spec import ArtifactSpec
 from lineage.artifact.store import Store
 from lineage.shards.execution import Execution
+from lineage.shards.run import SCRATCH_FOLDER
 from lineage.tables.components import components
 from lineage.tables.local import LocalEngine
 from lineage.tables.ranges import edges, repeats
 from lineage.tables.shuffle import MOST, Shuffle
-from lineage.writing.working_folder import SCRATCH_FOLDER
 from lineage.writing.write import writing
 
 SPEC = ArtifactSpec(key=("t",), partition=None, stage="t", stage_version="1", config={}, inputs=())
