@@ -1,0 +1,33 @@
+"""The benchmark of mixture search goes on where it was, one kind and a range of seeds at a time."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.science.mixtures import main
+
+
+def test_surfaces_that_have_a_row_are_not_searched_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = tmp_path / "rows.jsonl"
+
+    def run(*options: str) -> tuple[str, str]:
+        asked = ["3", "8", "--draws", "2", "--without-peer", "--kinds", "quadratic", "--rows", str(rows), *options]
+        monkeypatch.setattr(sys, "argv", ["mixtures", *asked])
+        main()
+        told = capsys.readouterr()
+        return told.out, told.err
+
+    _, progress = run("--surfaces", "1")
+    assert progress.startswith("quadratic 0: regret")
+    first = rows.read_text()
+    table, progress = run("--surfaces", "2")
+    assert rows.read_text().startswith(first) and [json.loads(line)["seed"] for line in rows.read_text().splitlines()] == [0, 1]
+    assert progress.startswith("quadratic 1: regret") and "| quadratic | 2 | " in table
+    again, progress = run("--surfaces", "2")
+    assert (again, progress) == (table, "")
+    _, progress = run("--surfaces", "1", "--first", "2", "--noise", "0.1")
+    assert progress.startswith("quadratic 2: regret"), "rows of other noise do not count"
