@@ -44,6 +44,7 @@ from lineage.tables.shuffle import Moved, Part, Shards, Shuffle, TableEngine
 PIECE_CHARS = 400
 PART_BYTES, MOST_PARTS = 4 << 20, 64
 SEED = 5
+TEXTS = ("installed", "generated")
 
 
 @dataclass
@@ -89,14 +90,17 @@ def pieces(megabytes: float) -> Iterator[str]:
             return
 
 
-def write_text(folder: Path, text: str, megabytes: float) -> None:
-    """Write the documents of `--text` as Parquet files."""
+def text_files(folder: Path, text: str, megabytes: float) -> Path:
+    """Return the folder with the documents of `--text` as Parquet files; write them below `folder` if they are none."""
+    if text not in TEXTS:
+        return Path(text).resolve()
     if text == "generated":
-        write(folder, learnt(SPEECHES), int(megabytes * 1e6), SEED)
-        return
-    folder.mkdir()
-    table = pl.DataFrame({"text": list(pieces(megabytes))}).with_row_index("id")
-    table.write_parquet(folder / "part-00000.parquet", row_group_size=2_048)
+        write(folder / text, learnt(SPEECHES), int(megabytes * 1e6), SEED)
+    else:
+        table = pl.DataFrame({"text": list(pieces(megabytes))}).with_row_index("id")
+        (folder / text).mkdir()
+        table.write_parquet(folder / text / "part-00000.parquet", row_group_size=2_048)
+    return folder / text
 
 
 def nodes(folder: Path, megabytes: float) -> list[Node]:
@@ -144,15 +148,14 @@ def total(moved: list[Moved]) -> tuple[str, int, int]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Compare the engines of shuffles while a machine dies.")
     parser.add_argument("--mb", type=float, default=80.0)
-    parser.add_argument("--text", choices=("installed", "generated"), default="installed")
+    parser.add_argument("--text", default=TEXTS[0], help=f"{', '.join(TEXTS)}, or a folder of Parquet files (`id`, `text`)")
     parser.add_argument("--folder", type=Path, help="where text and stores lie; the system's temporary folder by default")
     arguments = parser.parse_args()
     console = Console(width=140)
     with tempfile.TemporaryDirectory(dir=arguments.folder) as scratch:
         folder = Path(scratch).resolve()
         given = folder / "given"
-        write_text(folder / "text", arguments.text, arguments.mb)
-        *before, clusters = nodes(folder / "text", arguments.mb)
+        *before, clusters = nodes(text_files(folder, arguments.text, arguments.mb), arguments.mb)
         for node in before:
             documents = build(Store(str(given)), node, execution=Execution(2)).artifact.manifest.statistics.get("rows_out")
         console.print(f"{documents:,} documents, {arguments.mb:g} MB of text")
