@@ -3,9 +3,10 @@ ids.
 
 Runs are Arrow files of small blocks, compressed with lz4 (twice as fast to write as zstd-1; they exist for minutes). A
 merge reads all runs together, in rounds. It holds a stretch of blocks of each run, `fan_in` blocks over all runs, and a
-round takes the rows up to the smallest id with which some run's stretch ends. Ids are hashes, so the stretches of all
-runs cover about the same range and a round uses most of what is in memory. If they did not, rounds would be smaller and
-the result the same.
+round takes the rows up to the median of the ids with which the runs' stretches end; runs that end before it read
+another stretch. Ids are hashes, so the stretches of all runs cover about the same range, and a round takes about what is
+in memory. (Up to the smallest of those ids a round would take a share of one stretch: rounds would grow with the square
+of the runs.)
 
 Memory: `run_bytes` of text while runs are made, `fan_in * block_bytes` while they are merged, plus the longest
 documents. More than `fan_in` runs are merged in groups first: one more pass from about 6 GB, a second from 3 TB.
@@ -130,8 +131,9 @@ def merged(runs: Sequence[Path], ids: IdRange, held_blocks: int) -> Iterator[tup
     with ExitStack() as stack:
         cursors = [_Cursor.open(stack.enter_context(pa.OSFile(str(run))), ids, stretch) for run in runs]
         while live := [cursor for cursor in cursors if cursor.fill()]:
-            bound = min((cursor.last_id for cursor in live if cursor.has_more), default=None)
-            yield first_of_equal(pl.concat([cursor.take(bound) for cursor in live]))
+            ends = sorted(cursor.last_id for cursor in live if cursor.has_more)
+            bound = ends[len(ends) // 2] if ends else None
+            yield first_of_equal(pl.concat([cursor.take(bound) for cursor in live if cursor.fill(bound)]))
 
 
 def first_of_equal(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -174,16 +176,19 @@ class _Cursor:
         """Whether blocks of the range may follow."""
         return self.next < self.stop
 
-    def fill(self) -> bool:
-        """Read on when all rows were taken; return False at the end of the range."""
-        while not self.rows.height and self.has_more:
+    def fill(self, bound: str | None = None) -> bool:
+        """Read on when all rows were taken, or until they reach an id; return False at the end of the range."""
+        read: list[pl.DataFrame] = []
+        while self.has_more and (not self.row_ids or (bound is not None and self.last_id < bound)):
             end = min(self.next + self.stretch, self.stop)
             blocks = as_frame(pa.Table.from_batches([self.reader.get_batch(i) for i in range(self.next, end)]))
             ids = blocks["id"].to_list()
-            self.next = end
             start, stop = (bisect_left(ids, edge) for edge in (self.ids.low, self.ids.high))
-            self.rows, self.row_ids = blocks[start:stop], ids[start:stop]
-        return self.rows.height > 0
+            read.append(blocks[start:stop])
+            self.next, self.row_ids = end, self.row_ids + ids[start:stop]
+        if read:
+            self.rows = pl.concat([self.rows, *read] if self.rows.height else read)
+        return bool(self.row_ids)
 
     def take(self, bound: str | None) -> pl.DataFrame:
         """Return the rows up to and including an id; all of them if there is none."""
