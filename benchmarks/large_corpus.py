@@ -195,10 +195,8 @@ def blocks_below(folder: str) -> int:
 def report(options: argparse.Namespace, given: int, uses: Sequence[StageUse], judged: Judged, disk: int) -> bool:
     """Print the tables; return whether every bar is met."""
     print(f"\n{given / 1e6:,.0f} MB of text, {options.workers} workers, load {os.getloadavg()[0]:.1f}\n")
-    print(
-        "| stage | wall s | CPU s | MB a core-second | largest process | together | input | read | written | shuffled | made |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    print("| stage | wall s | CPU s | MB a core-second | largest process | together | input | read | written | shuffled |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
     for use in uses:
         memory = f"{use.largest / 2**20:.0f} MiB | {use.together / 2**20:.0f} MiB"
         moved = " | ".join(f"{x / use.given:.2f} ({x / given:.2f})" for x in (use.read, use.written, use.shuffled))
