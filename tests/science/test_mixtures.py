@@ -9,9 +9,9 @@ from benchmarks.science.second_round import regrets
 from science.mixtures.designs import caps, split, swarm, within
 from science.mixtures.evidence import confirm, signal_to_noise
 from science.mixtures.next_round import APART, NextMixtures, distinct, next_round
-from science.mixtures.propose import ProposalConfig, propose, regmix_proposal
+from science.mixtures.propose import ProposalConfig, propose, regmix_proposal, run_noise
 from science.mixtures.surfaces import KnownSurface, known_surface
-from science.mixtures.surrogates import SURROGATES
+from science.mixtures.surrogates import SURROGATES, cross_validated
 
 NOISE = 0.0016
 QUICK = ProposalConfig(draws=4)
@@ -61,6 +61,20 @@ def test_regret_is_below_a_tenth_of_the_gap_and_below_regmix(kind) -> None:
     assert ours < 0.15 and ours < peer
     assert sum(proposal.weights) == pytest.approx(1) and (np.array(proposal.weights) <= surface.limits + 1e-9).all()
     assert proposal.low < proposal.gain < proposal.high
+
+
+def test_the_noise_of_a_run_lies_between_residuals_and_errors_on_unseen_runs() -> None:
+    """44 terms in 50 runs: the first are much too small, the second much too large, and their product is near the variance."""
+    found = []
+    for seed in range(4):
+        surface = known_surface("quadratic", 8, seed)
+        weights, metrics = runs(surface, 50, seed)
+        for losses in metrics.values():
+            residuals = SURROGATES["quadratic"](weights, losses)(weights) - losses
+            error = cross_validated("quadratic", weights, losses, 0).error
+            found.append([float(np.sqrt((residuals**2).mean())), run_noise(residuals, error), error])
+    inside, noise, unseen = np.mean(found, axis=0) / NOISE
+    assert inside < 0.7 < 1 < noise < 1.5 < 2.5 < unseen, (inside, noise, unseen)
 
 
 def test_a_second_round_lies_at_the_optimum_where_the_runs_determine_it_and_apart_where_they_do_not() -> None:
