@@ -1,8 +1,8 @@
 """Training steps of a mixture of experts beside the dense model of equal FLOPs a token, and beside `transformers`', on CPU.
 
-    PYTHONPATH=. .venv/bin/python benchmarks/moe_speed.py --shape study --rounds 3 --steps 12 --torch TORCH/bin/python
+    PYTHONPATH=. .venv/bin/python benchmarks/moe_speed.py --shape d128 --rounds 3 --steps 12 --torch TORCH/bin/python
 
-`dense` and `moe` are the lab's models (`recipes.studies.experts`). `qwen` is the mixture in the form of Qwen3-MoE: a softmax
+`dense` and `moe` are the lab's models. `qwen` is the mixture in the form of Qwen3-MoE: a softmax
 router and norms of each head. `transformers_eager` and `transformers_grouped_mm` train `Qwen3MoeForCausalLM` from the weights
 of `qwen`, exported by `trainer.hf`, on the same batches, so the losses must agree. Their part after `transformers_` is
 `experts_implementation`; attention is `sdpa`, the optimizer is torch's fused AdamW, and all run float32.
@@ -31,7 +31,6 @@ from training_speed import LEARNING_RATE, STEPS_COMPARED, in_turn, report_round
 
 from lineage.jobs.child_processes import HUGE_PAGES
 from recipes.smoke import smoke_spec
-from recipes.studies.experts import model as studied
 from trainer.arrays import copied_to_host
 from trainer.hf.convert import hf_config, to_hf
 from trainer.model.build import init_model
@@ -65,12 +64,11 @@ def mixture(dense: LlamaConfig, count: int, per_token: int) -> MoeConfig:
 
 
 def shapes() -> dict[str, Shape]:
-    """Shapes by name: the study's, B of `training_speed.py` with eight experts and with 32 narrow ones, and a tiny one."""
-    study_dense, study_moe = studied("dense", 8192), studied("moe", 8192)
-    assert isinstance(study_dense, LlamaConfig) and isinstance(study_moe, MoeConfig)
+    """Shapes by name: a narrow one, B of `training_speed.py` with eight experts and with 32 narrow ones, and a tiny one."""
+    narrow = LlamaConfig(8192, 128, 352, 4, 4, 2, 256)
     wide, tiny = LlamaConfig(8192, 256, 768, 6, 8, 4, 512), LlamaConfig(512, 64, 128, 2, 4, 2, 64)
     return {
-        "study": Shape(study_dense, study_moe, 16),
+        "d128": Shape(narrow, mixture(narrow, 8, 2), 16),
         "d256": Shape(wide, mixture(wide, 8, 2), 8),
         "fine": Shape(wide, mixture(wide, 32, 4), 8),
         "tiny": Shape(tiny, mixture(tiny, 8, 2), 4),

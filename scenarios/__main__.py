@@ -94,7 +94,7 @@ def play_experts(scenario: str) -> int:
     teller = Teller(console, [])
 
     def sweep(declared: Sweep) -> list[Outcome]:
-        return made(store, declared, run_subprocess, Execution(WORKERS))
+        return made(store, declared, WORKERS)
 
     if scenario == "moe":
         outcomes = sweep(experts.moe_look())

@@ -12,14 +12,12 @@ import polars as pl
 
 from lineage.artifact.store import Artifact, Store
 from lineage.build.nodes import resolve
-from lineage.build.plan import build_all
-from lineage.jobs.job import Launcher
-from lineage.shards.execution import Execution
 from recipes.records.run import Run
 from recipes.records.sweep import Sweep
 from recipes.studies import experts
 from recipes.sweeps import results, trial
 from scenarios.evidence import Teller
+from scenarios.in_workers import build_in_workers
 from science.paired import best_rate, compute_for, paired
 from science.trials import FLOP_TOLERANCE
 from trainer.router_table import FILE as ROUTER_FILE
@@ -62,10 +60,14 @@ class Outcome:
         return balance_of(self.router, model.router.per_token)
 
 
-def made(store: Store, sweep: Sweep, launcher: Launcher, execution: Execution) -> list[Outcome]:
-    """Build a sweep and its inputs, or reuse them."""
-    scored = build_all(store, results(sweep), launcher=launcher, execution=execution, run_id="moe")
-    return [outcome(run, resolve(store, trial(run)), each) for run, each in zip(sweep.trials, scored, strict=True)]
+def made(store: Store, sweep: Sweep, workers: int) -> list[Outcome]:
+    """Build a sweep and its inputs in worker processes of one core each, or reuse them."""
+    nodes = results(sweep)
+    for _ in build_in_workers(store, nodes, workers, "moe", lambda node: node.key[0] != "sweeps"):
+        pass  # `build` logs each
+    return [
+        outcome(run, resolve(store, trial(run)), resolve(store, each)) for run, each in zip(sweep.trials, nodes, strict=True)
+    ]
 
 
 def outcome(run: Run, trained: Artifact, scored: Artifact) -> Outcome:
