@@ -43,7 +43,7 @@ coverage: setup ## How often 90 % intervals hold in 400 simulated sweeps of each
 moe: setup ## Dense and mixture of experts, three seeds each, with a page of curves and loads (half an hour); goes on where it was killed
 	@$(PY) -m scenarios moe
 
-moe-study: setup ## The claim: rates tuned alike, then five fresh paired seeds, with intervals (two hours); goes on where it was killed
+moe-study: setup ## The claim: rates tuned alike, then eight fresh paired seeds, with intervals (two hours); goes on where it was killed
 	@$(PY) -m scenarios moe-study
 
 post-train: setup ## Two-digit addition: imitation, then RLOO, GRPO and a control; DPO; one seed, with a page (20 minutes); goes on where it was killed

@@ -28,8 +28,8 @@ type Arm = Literal["dense", "moe", "wide"]
 """`wide` is a dense model with as many parameters as `moe` has in all; it takes more FLOPs a token."""
 
 BATCH, STEPS = 8, 1200
-LOOK_SEEDS, RATE_SEED, PAIR_SEEDS = (1, 2, 3), 11, (21, 22, 23, 24, 25)
-WIDE_SEEDS, LONGER_SEEDS = PAIR_SEEDS[:3], PAIR_SEEDS[:2]
+LOOK_SEEDS, RATE_SEED, PAIR_SEEDS = (1, 2, 3), 11, (21, 22, 23, 24, 25, 26, 27, 28)
+WIDE_SEEDS, LONGER_SEEDS = PAIR_SEEDS[:2], PAIR_SEEDS[:2]
 RATES: dict[Arm, tuple[float, float, float]] = {"dense": (3e-3, 6e-3, 12e-3), "moe": (3e-3, 6e-3, 12e-3)}
 """Grids of peak rates. The study refuses a grid whose best rate is not the middle one; then the grid is moved here."""
 LONGER = (1800, 2400)
