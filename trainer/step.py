@@ -221,7 +221,7 @@ def balanced(config: ModelConfig, router: PyTree, routing: Routing | None) -> Py
     if not isinstance(config, MoeConfig) or config.router.balance == "none" or routing is None:
         return router
     (old,) = jax.tree.leaves(router)
-    new = balancing_bias(routing.margins, config.router.per_token)
+    new = balancing_bias(old.astype(jnp.float32), routing.margins, config.router.per_token)
     return jax.tree.map(lambda _: new.astype(old.dtype), router)
 
 

@@ -70,6 +70,6 @@ class Router(eqx.Module):
             return choice, None
         count = logits.shape[-1]
         chosen = jax.nn.one_hot(ids, count, dtype=jnp.int32).sum(axis=(0, 1))
-        seen = counted(margins(values, values + bias, config.per_token))
+        seen = counted(margins(values + bias, config.per_token))
         log_z = jnp.square(jax.nn.logsumexp(logits, axis=-1)).sum()
         return choice, Routing(chosen, seen, jnp.int32(0), scores.sum(axis=0), log_z)
