@@ -26,7 +26,7 @@ def test_models_of_the_study_are_equal_in_flops_and_in_parameters() -> None:
     assert moe.training_flops_per_token(256) / dense.training_flops_per_token(256) == pytest.approx(1, abs=0.01)
     assert wide.num_parameters / moe.num_parameters == pytest.approx(1, abs=0.01)
     names = [run.name for sweep in (experts.moe_rates(), experts.moe_pairs(), experts.moe_longer()) for run in sweep.trials]
-    assert len(set(names)) == len(names) == 6 + 13 + 4
+    assert len(set(names)) == len(names) == 6 + 18 + 4
     assert not set(experts.PAIR_SEEDS) & {experts.RATE_SEED, *experts.LOOK_SEEDS}, "the claim has seeds of its own"
 
 
