@@ -16,6 +16,7 @@ os.environ |= {
     "XLA_FLAGS": "--xla_force_host_platform_device_count=16",
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_LOG_DIR": "disabled",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # else a second process at a time stops at a lock file; no chip is shared here
 }
 sys.path.append(os.environ.get("MARIN_LIBTPU", ""))
 
