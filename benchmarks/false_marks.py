@@ -4,8 +4,9 @@
 
 Text: `real_corpus.py` without its planted copies, in pieces of at most 4,000 characters that end at a blank line. All prose and
 all of sympy and mpmath come first, then pieces of other files in an order by digest. Suites: all of the lab, built under
-`--root` where they are missing. Every marked piece is written to `--out` to be read: whether a mark is false can only be read.
-Bar: at most .2 % of the documents are marked falsely.
+`--root` where they are missing. A mark counts as a leak if eight words in a row of an item's question, answer or passage stand
+marked piece is written to `--out`, because what words say can only be read. Bar: at most .2 % of the documents are false.
+marked piece is written to `--out`, because what the words say can only be read. Bar: at most .2 % of the documents are false.
 """
 
 import argparse
@@ -30,6 +31,7 @@ from resources.lab import Lab
 
 MAX_CHARACTERS, MIN_CHARACTERS = 4_000, 200
 MATHS = ("purelib/sympy/", "purelib/mpmath/")
+LEAKED_WORDS, OF_ITEMS = 8, ("question", "answer", "passage")
 PROSE_KINDS = {"sotu": "speeches", "kjv": "bible", "wiki": "encyclopedia"}
 
 
@@ -75,6 +77,14 @@ def matches(marks: Artifact, kinds: dict[str, str]) -> Sequence[dict]:
     ]
 
 
+def is_leak(matches: Sequence[dict]) -> bool:
+    """Whether one of a document's matches has eight words in a row of an item's own text."""
+    return any(
+        match["longest_run"] >= LEAKED_WORDS and match["channel"] in OF_ITEMS and match["tier"] != "partial"
+        for match in matches
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--documents", type=int, default=50_000)
@@ -88,11 +98,12 @@ def main() -> None:
     kinds = documents(store.downloads, options.documents)
     flagged = matches(marked(store, suites, index, Texts(tuple(kinds))), kinds)
     options.out.write_text("".join(json.dumps(each, default=str) + "\n" for each in flagged))
-    totals, counts = Counter(kinds.values()), Counter(each["kind"] for each in flagged)
-    print("| kind | documents | marked | share |", "|---|---|---|---|", sep="\n")
+    totals, marks_of = Counter(kinds.values()), Counter(each["kind"] for each in flagged)
+    false = Counter(each["kind"] for each in flagged if not is_leak(each["matches"]))
+    print("| kind | documents | marked | false | share |", "|---|---|---|---|---|", sep="\n")
     for kind in totals:
-        print(f"| {kind} | {totals[kind]:,} | {counts[kind]} | {counts[kind] / totals[kind]:.3%} |")
-    print(f"| all | {len(kinds):,} | {len(flagged)} | {len(flagged) / len(kinds):.3%} |")
+        print(f"| {kind} | {totals[kind]:,} | {marks_of[kind]} | {false[kind]} | {false[kind] / totals[kind]:.2%} |")
+    print(f"| all | {len(kinds):,} | {len(flagged)} | {false.total()} | {false.total() / len(kinds):.2%} |")
     print(f"{options.out} has each marked document with its matches")
 
 

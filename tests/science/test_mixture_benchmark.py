@@ -18,8 +18,8 @@ def test_surfaces_that_have_a_row_are_not_searched_again(
         asked = ["3", "8", "--draws", "2", "--without-peer", "--kinds", "quadratic", "--rows", str(rows), *options]
         monkeypatch.setattr(sys, "argv", ["mixtures", *asked])
         main()
-        told = capsys.readouterr()
-        return told.out, told.err
+        printed = capsys.readouterr()
+        return printed.out, printed.err
 
     _, progress = run("--surfaces", "1")
     assert progress.startswith("quadratic 0: regret")

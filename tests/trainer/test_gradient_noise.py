@@ -171,8 +171,8 @@ from lineage.jobs.job import read_job
 from trainer.running import Running
 from trainer.spec.mesh import MeshShape
 from trainer.train import train
-for told in sys.argv[1:]:
-    job, mesh = told.split("@")
+for argument in sys.argv[1:]:
+    job, mesh = argument.split("@")
     train(read_job(Path(job)), Running(mesh=MeshShape.parse(mesh)))
 """
 
