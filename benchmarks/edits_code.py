@@ -8,7 +8,7 @@ SILENT, FLAGGED = "no code of a stage changes", "the syntax tree changes; eviden
 
 def edits() -> tuple[Edit, ...]:
     """Every row, in the order in which they are printed."""
-    imports = "from lineage.artifact.store import Artifact\n", "from lineage.stage import Stage\n"
+    imports = "from lineage.shards.run import SCRATCH_FOLDER\n", "from lineage.stage import Stage\n"
     rename = (
         swap("datakit/dedup/minhash.py", "    matrix = RMinHash.", "    digests = RMinHash."),
         swap("datakit/dedup/minhash.py", "np.array(matrix.to_rows()", "np.array(digests.to_rows()"),
