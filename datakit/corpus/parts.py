@@ -11,6 +11,7 @@ import pyarrow as pa
 from datakit.dedup.paragraph_cuts import Span, cut_table, read_spans
 from datakit.documents.parts import iterate_part, part_bounds, part_name, text_bytes, writing_part
 from datakit.documents.schemas import DOCUMENT_SCHEMA
+from lineage.shards.run import DIGESTED
 
 TRAIN = "train"
 HELDOUT = "heldout"
@@ -51,7 +52,7 @@ def layout(
         yield f"{split}/{part_name(index, len(bounds))}", tuple(slices)
 
 
-def write_split_part(folder: Path, name: str, slices: tuple[Slice, ...], spans: Path | None = None) -> Mapping[str, int]:
+def write_split_part(folder: Path, name: str, slices: tuple[Slice, ...], spans: Path | None = None) -> Mapping[str, object]:
     """Copy a split's documents into one output part, one row group of the input at a time; return counts of what was
     cut.
     """
@@ -62,7 +63,7 @@ def write_split_part(folder: Path, name: str, slices: tuple[Slice, ...], spans: 
                 left = cut_table(table, row_spans)
                 counts += cut_counts(table, left, row_spans)
                 out.write(left)
-    return {"rows": out.rows, **counts}
+    return {"rows": out.rows, **counts, DIGESTED: {name: out.digested}}
 
 
 def cut_counts(table: pa.Table, left: pa.Table, row_spans: list[list[Span]]) -> Counter[str]:

@@ -27,7 +27,7 @@ from datakit.sources.record import LONE_SURROGATE, Record, Unreadable, blank_fau
 from datakit.sources.remote import FILES
 from datakit.sources.source import DatatroveStep, Domain, Format, Records
 from lineage.artifact.store import Artifact
-from lineage.shards.run import SCRATCH_FOLDER
+from lineage.shards.run import DIGESTED, SCRATCH_FOLDER
 from lineage.stage import Stage
 from lineage.storage.digests import utf8_digest
 from lineage.writing.writer import Writer
@@ -168,13 +168,14 @@ def merge_part(folder: Path, name: str, runs: Sequence[Path], ids: IdRange, cut:
     """Write one part of the output: the documents of a range of ids, from all runs."""
     dropped, size = DropSamples(), 0
     with writing_part(folder / DOCUMENTS / name) as part:
-        for kept, repeated in merged(runs, ids, cut.fan_in):
+        for kept, repeated in merged(runs, ids, cut.held_blocks):
             table = kept.select(DOCUMENT_SCHEMA.names).to_arrow().cast(DOCUMENT_SCHEMA)
             part.write(table)
             size += int(text_bytes(table).sum())
             dropped.add_repeated(repeated)
     dropped.write(folder / SAMPLES / name)
-    return {"documents": part.rows, "text_bytes": size, "drops": dict(dropped.counts)}
+    digested = {f"{DOCUMENTS}/{name}": part.digested}
+    return {"documents": part.rows, "text_bytes": size, "drops": dict(dropped.counts), DIGESTED: digested}
 
 
 def clean(record: Record | Unreadable, whitespace: WhitespaceCap) -> tuple[tuple[str, bytes] | None, int, str]:

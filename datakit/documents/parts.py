@@ -8,7 +8,7 @@ group at a time needs a small multiple of that, for any size of part and documen
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from datakit.documents.schemas import DOCUMENT_SCHEMA, ID, TEXT, check_schema
 from lineage.artifact.store import Artifact
+from lineage.storage.digests import Digested, DigestedFile
 
 ROW_GROUP_ROWS = 2_048
 ROW_GROUP_TEXT_BYTES = 16 << 20
@@ -39,16 +40,20 @@ def part_name(index: int, count: int) -> str:
 class PartWriter:
     """Write rows of one part as they arrive. Row groups end by rows and text, not where the batches end."""
 
+    path: Path
     file: pq.ParquetWriter
     schema: pa.Schema
     rows: int = 0
+    digested: Digested | None = None
+    """Of the whole file, once it is closed."""
+
     _pending: list[pa.Table] = field(default_factory=list)
     _pending_rows: int = 0
     _pending_bytes: int = 0
 
     def write(self, batch: pa.Table) -> None:
         """Append rows. Raises ValueError, with both schemas, for a batch of another schema."""
-        check_schema(batch, self.schema, str(self.file.where))
+        check_schema(batch, self.schema, str(self.path))
         sizes = text_bytes(batch) if TEXT in self.schema.names else np.zeros(batch.num_rows, np.int64)
         start = 0
         while start < batch.num_rows:
@@ -78,12 +83,16 @@ def writing_part(path: Path, schema: pa.Schema = DOCUMENT_SCHEMA) -> Iterator[Pa
     """Write one Parquet file batch by batch, with the lab's compression. A part without a batch is a file without rows."""
     path.parent.mkdir(parents=True, exist_ok=True)
     dictionary = [name for name in schema.names if name in DICTIONARY_COLUMNS]
-    with pq.ParquetWriter(
-        path, schema, compression="zstd", compression_level=3, use_dictionary=dictionary or False, write_statistics=True
-    ) as file:
-        part = PartWriter(file, schema)
+    with (
+        closing(DigestedFile(path)) as stream,
+        pq.ParquetWriter(
+            stream, schema, compression="zstd", compression_level=3, use_dictionary=dictionary or False, write_statistics=True
+        ) as file,
+    ):
+        part = PartWriter(path, file, schema)
         yield part
         part.flush()
+    part.digested = stream.digested()
 
 
 def write_parquet(path: Path, table: pa.Table) -> None:

@@ -58,12 +58,15 @@ def spans(format: Records, path: Path, target_bytes: int) -> list[Span | None]:
 
 
 def _row_group_spans(path: Path, target_bytes: int) -> Iterator[Span]:
+    """Yield as many pieces of equal size as come closest to `target_bytes` of the file each."""
     metadata = pq.read_metadata(path)
+    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    sizes = [sum(group.column(i).total_compressed_size for i in range(group.num_columns)) for group in groups]
+    piece_bytes = sum(sizes) / max(1, round(sum(sizes) / target_bytes))
     start = size = rows = before = 0
-    for index in range(metadata.num_row_groups):
-        size += metadata.row_group(index).total_byte_size
-        rows += metadata.row_group(index).num_rows
-        if size >= target_bytes or index + 1 == metadata.num_row_groups:
+    for index, group in enumerate(groups):
+        size, rows = size + sizes[index], rows + group.num_rows
+        if size >= piece_bytes or index + 1 == len(groups):
             yield Span(start, index + 1, before)
             start, size, before = index + 1, 0, rows
 

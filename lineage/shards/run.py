@@ -24,6 +24,7 @@ from lineage.progress import track
 from lineage.shards.failures import DiskFullError, ShardFailure, failure_of, kind_of
 from lineage.shards.worker_pool import WorkerPool
 from lineage.shards.workers import Call, WorkerDied, peak_rss_bytes
+from lineage.storage.digests import Digested
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +33,10 @@ SCRATCH_FOLDER = ".scratch"
 """Below a writer's folder: intermediate files that shards leave for a later step. They are not committed."""
 
 PARTIAL_SUFFIX = ".partial"
+DIGESTED = "digested"
+"""Name among a shard's statistics, where it returns `Digested` of files by their names below its folder: files that it digested
+while it wrote them. They are no statistics and not recorded as such."""
+
 type ShardFunction = Callable[..., Mapping[str, Any]]
 
 
@@ -107,8 +112,8 @@ class ShardFolder:
         private = self.root / SHARD_FOLDER / f"{name}.{uuid.uuid4().hex[:8]}{PARTIAL_SUFFIX}"
         private.mkdir(parents=True)
         try:
-            statistics = function(private, *arguments)
-            files, written = self._take(private)
+            statistics, digested = split_digested(function(private, *arguments))
+            files, written = self._take(private, digested)
             self._write_record(name, files, statistics, written)
         except Exception as error:
             if kind_of(error) == "disk":
@@ -151,10 +156,11 @@ class ShardFolder:
         files = [Written(FileEntry(**one["entry"]), one["mtime_ns"]) for record in records for one in record["written"]]
         return {one.entry.path: one.entry for one in files if one.is_untouched(self.root)}
 
-    def _take(self, private: Path) -> tuple[dict[str, int], list[Written]]:
+    def _take(self, private: Path, digested: Mapping[str, Digested]) -> tuple[dict[str, int], list[Written]]:
         """Move a shard's files to their places; return their sizes, and the entries of those that may be committed.
 
-        They are still in the page cache of this machine. Nothing names the digest of a scratch file, so it is not read.
+        Those that are read are still in the page cache of this machine. Nothing names the digest of a scratch file, so it is
+        not read.
         """
         files, written = dict[str, int](), list[Written]()
         for path in sorted(p for p in private.rglob("*") if p.is_file()):
@@ -162,7 +168,7 @@ class ShardFolder:
             if name.startswith(f"{SCRATCH_FOLDER}/"):
                 sync_file(path)
             else:
-                written.append(Written(file_entry(private, path), path.stat().st_mtime_ns))
+                written.append(Written(file_entry(private, path, digested.get(name)), path.stat().st_mtime_ns))
             files[name] = path.stat().st_size
             (self.root / name).parent.mkdir(parents=True, exist_ok=True)
             path.replace(self.root / name)
@@ -181,6 +187,12 @@ class ShardFolder:
 
     def _record(self, name: str) -> Path:
         return self.root / SHARD_FOLDER / f"{name}.json"
+
+
+def split_digested(returned: Mapping[str, Any]) -> tuple[dict[str, Any], Mapping[str, Digested]]:
+    """Return the statistics that a shard function returned, and what it digested while it wrote it."""
+    statistics = dict(returned)
+    return statistics, statistics.pop(DIGESTED, {})
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from lineage.artifact.spec import ArtifactSpec
 from lineage.config import from_jsonable
 from lineage.names import check_relative
 from lineage.shards.failures import ShardFailure
-from lineage.shards.run import PARTIAL_SUFFIX, SHARD_FOLDER, ShardFolder, ShardFunction
+from lineage.shards.run import PARTIAL_SUFFIX, SHARD_FOLDER, ShardFolder, ShardFunction, split_digested
 from lineage.storage.root import Storage
 
 SHARED_FOLDER = ".work/shards"
@@ -137,7 +137,7 @@ def run_and_publish(
     """Run a shard and publish it in the shared place; itself a shard function."""
     inner = folder / "shard"
     inner.mkdir()
-    statistics = function(inner, *arguments)
+    statistics, _ = split_digested(function(inner, *arguments))  # The commit digests what it fetches.
     shared.publish(name, inner, statistics)
     return statistics
 

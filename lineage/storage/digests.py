@@ -7,6 +7,8 @@ with the sha256 of their pin.
 
 import hashlib
 import json
+import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import xxhash
@@ -46,6 +48,52 @@ def file_digest(path: Path) -> str:
         while piece := stream.read(READ_BYTES):
             state.update(piece)
     return state.hexdigest()
+
+
+@dataclass(frozen=True)
+class Digested:
+    """What `DigestedFile` wrote: its xxh3_128, and the size and time of change that the file then had."""
+
+    digest: str
+    bytes: int
+    mtime_ns: int
+
+    def is_of(self, facts: os.stat_result) -> bool:
+        """Whether a file is still as it was written. A write of equal size in the same tick of the clock is not noticed."""
+        return (facts.st_size, facts.st_mtime_ns) == (self.bytes, self.mtime_ns)
+
+
+class DigestedFile:
+    """A new file for a library that writes from start to end. Its bytes are digested as they pass: nobody reads them back."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._file, self._state, self._bytes = path, path.open("wb"), xxhash.xxh3_128(), 0
+
+    @property
+    def closed(self) -> bool:
+        return self._file.closed
+
+    def write(self, piece: bytes) -> int:
+        """Append bytes and return how many."""
+        self._state.update(piece)
+        self._bytes += self._file.write(piece)
+        return len(piece)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def digested(self) -> Digested:
+        """Return the digest of the closed file. Raises: RuntimeError if the file does not have the size that was written."""
+        facts = self._path.stat()
+        if not self.closed or facts.st_size != self._bytes:
+            raise RuntimeError(
+                f"{self._path} has {facts.st_size:,} bytes and {self._bytes:,} were written to it (closed: {self.closed}); its "
+                "digest would name other bytes, let one writer fill it and close it"
+            )
+        return Digested(self._state.hexdigest(), self._bytes, facts.st_mtime_ns)
 
 
 def file_sha256(path: Path) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -179,6 +180,17 @@ def test_pieces_of_a_parquet_file_are_its_rows(tmp_path: Path, target: int) -> N
     pieces = spans(Records("parquet"), path, target)
     assert len(pieces) == {1: 8, 10_000: 1}.get(target, len(pieces)) and [r.source_id for r in whole][-1] == "a:50"
     assert [record for span in pieces for record in read_records(Records("parquet", id=None), "a", path, span)] == whole
+
+
+@pytest.mark.parametrize(("share", "count"), [(1 / 1.4, 1), (1 / 1.6, 2), (1 / 2.4, 2), (1 / 3.6, 4)])
+def test_a_parquet_file_is_cut_into_equal_pieces_of_its_compressed_bytes(tmp_path: Path, share: float, count: int) -> None:
+    """Twenty row groups that compress to less than half."""
+    path = tmp_path / "a.parquet"
+    texts = [np.random.default_rng(i).bytes(5_000).hex() * 2 for i in range(40)]
+    pq.write_table(pa.table({"text": texts}), path, row_group_size=2, compression="zstd", use_dictionary=False)
+    assert path.stat().st_size < 400_000
+    groups = [span.stop - span.start for span in spans(Records("parquet"), path, int(path.stat().st_size * share)) if span]
+    assert len(groups) == count and sum(groups) == 20 and max(groups) - min(groups) <= 1
 
 
 @pytest.mark.parametrize("first", [0x50, 0x5F])

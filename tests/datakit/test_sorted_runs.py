@@ -28,10 +28,11 @@ from datakit.invariants import check_documents, check_rows_conserved
 from datakit.sources.source import Records
 from datakit.tokens.cache import TOKEN_CACHE, TokenCacheConfig
 from datakit.tokens.tokenizer import TOKENIZER, TokenizerConfig
+from lineage.artifact import file_entries
 from lineage.artifact.store import Artifact
 from lineage.build.nodes import Node
 from lineage.stage import Stage
-from lineage.storage.digests import text_digest
+from lineage.storage.digests import file_digest, text_digest
 from lineage.writing.writer import Writer
 
 LINES = Records("jsonl")
@@ -169,6 +170,18 @@ def test_a_merge_reads_only_the_blocks_of_its_range(tmp_path: Path) -> None:
     before = bytes_passed()[0]
     documents = sum(kept.height for kept, _ in merged([run], IdRange.share(4, 10), 1_000))
     assert 50 < documents < 200 and bytes_passed()[0] - before < run.stat().st_size / 4
+
+
+def test_nobody_reads_back_what_normalization_and_a_corpus_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    monkeypatch.setattr(file_entries, "file_digest", lambda path: read.append(path.parent.name) or file_digest(path))
+    texts = tuple(random_texts(40, 60, seed=53))
+    documents = normalized(tmp_path / "documents", (texts,), Cut(), 3_000)
+    assert len(document_paths(documents)) > 3 and read and "documents" not in read
+    train = made(tmp_path / "corpus", corpus(Texts("here", texts, part_bytes=3_000)))
+    assert "train" not in read
+    documents.verify()
+    train.verify()
 
 
 @pytest.mark.parametrize("field", ["shard_bytes", "run_bytes", "block_bytes", "fan_in"])

@@ -6,19 +6,21 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+import lineage.artifact.file_entries
 import lineage.writing.commit
 from lineage.artifact.file_entries import file_entry
 from lineage.artifact.manifest import MANIFEST_NAME, FileEntry
 from lineage.artifact.spec import ArtifactSpec
 from lineage.artifact.store import Artifact, Store
 from lineage.shards.execution import Execution
-from lineage.shards.run import PARTIAL_SUFFIX, SCRATCH_FOLDER, SHARD_FOLDER, ShardFolder, run_shards
+from lineage.shards.run import DIGESTED, PARTIAL_SUFFIX, SCRATCH_FOLDER, SHARD_FOLDER, ShardFolder, run_shards
 from lineage.shards.worker_pool import WorkerPool
-from lineage.storage.digests import file_digest
+from lineage.storage.digests import DigestedFile, file_digest
 from lineage.writing.write import writing
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -137,6 +139,45 @@ def test_a_file_that_is_changed_after_its_shard_is_digested_as_it_is(tmp_path: P
         changed.write_bytes(b"z" * changed.stat().st_size)
         os.utime(changed, ns=(stands, stands + 1))  # a write in the same tick of the clock cannot be noticed
     out.artifact.verify()
+
+
+def write_digested(folder: Path, change: str) -> dict[str, object]:
+    """One file that is digested while it is written; then perhaps another process writes to it."""
+    with closing(DigestedFile(folder / "a")) as file:
+        file.write(b"what the ")
+        file.write(memoryview(b"shard wrote"))
+    digested = file.digested()
+    if change == "other bytes":
+        (folder / "a").write_bytes(b"as many other bytes.")
+        os.utime(folder / "a", ns=(digested.mtime_ns, digested.mtime_ns + 1))
+    elif change == "more bytes":
+        with (folder / "a").open("ab") as file:
+            file.write(b"!")
+    return {"letters": 20, DIGESTED: {"a": digested}}
+
+
+@pytest.mark.parametrize("change", ["", "other bytes", "more bytes"])
+def test_a_file_that_was_digested_while_it_was_written_is_read_only_if_it_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    read: list[str] = []
+    monkeypatch.setattr(lineage.artifact.file_entries, "file_digest", lambda path: read.append(path.name) or file_digest(path))
+    with writing(Store(str(tmp_path / "root")), SPEC, CODE) as out:
+        assert out.map_shards(write_digested, {"only": (change,)}) == {"only": {"letters": 20}}
+    assert read == (["a"] if change else [])
+    assert out.artifact.manifest.shards["only"].statistics == {"letters": 20}
+    out.artifact.verify()
+
+
+def test_no_digest_is_given_of_a_file_that_another_writer_fills(tmp_path: Path) -> None:
+    file = DigestedFile(tmp_path / "a")
+    file.write(b"mine")
+    with pytest.raises(RuntimeError, match="closed: False"):
+        file.digested()
+    file.close()
+    (tmp_path / "a").write_bytes(b"theirs")
+    with pytest.raises(RuntimeError, match=r"has 6 bytes and 4 were written to it"):
+        file.digested()
 
 
 def test_leftovers_of_other_code_are_not_reused(tmp_path: Path) -> None:
