@@ -91,15 +91,20 @@ def documents(model: Model, num_bytes: int, seed: int, copied: int = POOL) -> It
 
 
 def _walked(model: Model, choose: np.random.Generator) -> Sequence[np.ndarray]:
-    """Return one document of each of `STREAMS` walks."""
+    """Return one document of each of `STREAMS` walks. Only walks whose documents go on take a step; each has its own draws."""
     lengths = np.maximum(8, choose.lognormal(np.log(MEAN_WORDS) - SIGMA**2 / 2, SIGMA, STREAMS)).astype(np.int64)
+    longest_first = np.argsort(-lengths, kind="stable")
+    ended_by = np.searchsorted(np.sort(lengths), np.arange(lengths.max()), side="right")
     steps = np.empty((lengths.max(), STREAMS), np.int64)
-    word = choose.integers(model.words.size, size=STREAMS)
-    for step in steps:
-        step[:] = word
+    word = choose.integers(model.words.size, size=STREAMS)[longest_first]
+    for step, ended in zip(steps, ended_by.tolist(), strict=True):
+        word = word[: STREAMS - ended]
+        step[: word.size] = word
+        draws = choose.random(STREAMS)[longest_first[: word.size]]
         first, count = model.starts[word], model.starts[word + 1] - model.starts[word]
-        word = model.followers[first + (choose.random(STREAMS) * count).astype(np.int64)]
-    return [steps[:length, stream].copy() for stream, length in enumerate(lengths.tolist())]
+        word = model.followers[first + (draws * count).astype(np.int64)]
+    place = np.argsort(longest_first)
+    return [steps[:length, place[stream]].copy() for stream, length in enumerate(lengths.tolist())]
 
 
 def _copy(words: np.ndarray, model: Model, choose: np.random.Generator) -> np.ndarray:
