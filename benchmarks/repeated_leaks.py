@@ -4,8 +4,8 @@
 
 Data: the suites of the default line, built under `--root` where they are missing. The copies of one run lie in one source,
 each in other words; all copies of a question have the same edit or the same half, as a page that was copied has. An item is
-`removed` if all documents with it are marked, `unknown` or `clean` by its status, `left` if it is matched and a copy stays.
-Bar: no item is clean, and none is left. Halves of fewer than `partial_words` words are counted apart: they are phrases.
+`removed` if all documents with it are marked, else it has its status, or is `left` if it is matched and a copy stays.
+Bar: no item is clean, and none is left.
 """
 
 import argparse
@@ -24,11 +24,11 @@ from datakit.contamination.leak_forms import AROUND, Item, edited, question_only
 from datakit.contamination.marks import CONTAMINATION
 from datakit.contamination.protocol import load_index
 from datakit.documents.parts import write_sorted_parts
-from datakit.text.canonical_text import canonical_bytes
 from evals.items.item import ITEMS_FILE
 from lineage.artifact.store import Artifact, Store
 from lineage.build.nodes import Node
 from lineage.build.plan import build, build_all
+from lineage.match_tiers import CLEAN, MATCHED, UNKNOWN, WHOLE_ONLY
 from lineage.shards.execution import Execution
 from lineage.stage import Stage
 from lineage.storage.digests import text_digest
@@ -73,7 +73,7 @@ def main() -> None:
     items = pl.concat(pl.read_parquet(build(store, each).artifact.folder() / ITEMS_FILE) for each in suites)
     chosen = choose(items, folder, options.items)
     print(f"{len(items):,} items, {len(chosen)} leaked\n")
-    print("| form | copies | removed | unknown | left | clean | clean, but the leak is a phrase | other documents marked |")
+    print("| form | copies | removed | unknown | whole only | left | clean | other documents marked |")
     print("|" + "---|" * 8)
     for form in options.forms:
         for copies in options.copies:
@@ -121,19 +121,17 @@ def row(store: Store, suites: Sequence[Node], index: Node, chosen: Sequence[Item
     statuses = {row[:3]: row[3] for row in statuses_of(marks)}
     for item, text, of_item in zip(chosen, leaks, texts, strict=True):
         result = outcome(statuses[item["suite"], item["task"], item["item_id"]], of_item, flagged)
-        if result == "clean" and len(canonical_bytes(text).split()) < RULES.partial_words:
-            result = "phrase"
         found[result] += 1
-        if result in ("clean", "left"):
+        if result in (CLEAN, "left"):
             print(f"{result}: {item['task']}/{item['item_id']} {form} x {copies}: {text[:120]!r}")
     leaked = {text_digest(text) for of_item in texts for text in of_item}
-    shown = [found[name] for name in ("removed", "unknown", "left", "clean", "phrase")]
+    shown = [found[name] for name in ("removed", UNKNOWN, WHOLE_ONLY, "left", CLEAN)]
     return "| " + " | ".join(map(str, (form, copies, *shown, len(flagged - leaked)))) + " |"
 
 
 def outcome(status: str, texts: Sequence[str], flagged: set[str]) -> str:
     stays = any(text_digest(text) not in flagged for text in texts)
-    return "removed" if not stays else "left" if status == "matched" else status
+    return "removed" if not stays else "left" if status == MATCHED else status
 
 
 def marked(store: Store, suites: Sequence[Node], index: Node, documents: Texts) -> Artifact:

@@ -16,6 +16,25 @@ DOUBTED_TIERS: tuple[Tier, ...] = (*STANDING_TIERS, PARTIAL)
 FRAGMENT: Tier = "fragment"
 """A run of words, too few to give an item away. It is only reported."""
 
+ITEM_STATUSES = {
+    "clean": "no document holds it, not half of it and not an edited copy",
+    "whole_only": "no document holds all of it; half of it or an edited copy could not have been found",
+    "unknown": "it is too short to be found, or documents hold a part of it, or a template's words",
+    "matched": "a document holds it",
+}
+"""What a scan says of an item. Of several scans the later one in this list counts."""
+CLEAN, WHOLE_ONLY, UNKNOWN, MATCHED = ITEM_STATUSES
+
+
+def item_status(statuses: Iterable[str]) -> str:
+    """Return the status of an item that has been looked for in several sources.
+
+    >>> item_status(["clean", "unknown", "whole_only"])
+    'unknown'
+    """
+    return max(statuses, key=list(ITEM_STATUSES).index)
+
+
 VERDICTS = ("contaminated", "partial_only", "fragments_only", "clean")
 """What an audit says, the worst first."""
 

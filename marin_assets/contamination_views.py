@@ -7,6 +7,7 @@ import dagster as dg
 
 from datakit.contamination.leak_forms import LEAK_FORMS
 from lineage.artifact.store import Artifact
+from lineage.match_tiers import ITEM_STATUSES
 from marin_assets.pages import page_link
 from marin_assets.values import counts_table, inline, records_table
 
@@ -17,7 +18,7 @@ def audit_verdict(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     """Return verdicts, and counts that plot over steps; older stage versions recorded fewer of them."""
     audit = artifact.manifest.extra["audit"]
     counts = audit.get("counts", {})
-    numbers = ("matched_before", "matched_after", "seen_in_training", "unknown")
+    numbers = ("matched_before", "matched_after", "seen_in_training", "unknown", "whole_only")
     return {
         **{name: dg.MetadataValue.text(audit[name]) for name in ("verdict", "verdict_at_step") if name in audit},
         **{f"items_{name}": dg.MetadataValue.int(counts[name]) for name in numbers if name in counts},
@@ -34,7 +35,16 @@ def audit_tables(artifact: Artifact) -> dict[str, dg.MetadataValue]:
         for group, row in scores["groups"].items()
     ]
     pictures = {path.stem: path for path in artifact.files(".png")}
-    columns = ("task", "items", "matched_before", "matched_after", "seen_in_training", "matched_heldout", "unknown")
+    columns = (
+        "task",
+        "items",
+        "matched_before",
+        "matched_after",
+        "seen_in_training",
+        "matched_heldout",
+        "unknown",
+        "whole_only",
+    )
     return {
         "items": records_table(counts, columns),
         "strongest_matches": records_table(audit["worst"], ("task", "item_id", "tier", "component", "id", "num_steps", "text")),
@@ -55,7 +65,7 @@ def marks(artifact: Artifact) -> dict[str, dg.MetadataValue]:
         "policy": dg.MetadataValue.text(counts["policy"]),
         "contaminated": dg.MetadataValue.int(counts["contaminated"]),
         "items_matched": dg.MetadataValue.int(sum(row["matched"] for row in items)),
-        "items": records_table(items, ("task", "clean", "matched", "unknown")),
+        "items": records_table(items, ("task", *ITEM_STATUSES)),
         "documents_by_tier": counts_table(counts["documents_by_tier"], "tier", "documents"),
         "planted_items_found": records_table(forms, ("form", "recall")),
         "false_positives": records_table(false, ("text", "marked")),

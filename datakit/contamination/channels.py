@@ -141,7 +141,7 @@ def index_items(channels: pl.DataFrame, config: WindowRules) -> ItemIndex:
     words = hash_words([canonical_bytes(text) for text in channels["text"]])
     item_of_channel = channels["item"].to_numpy()
     long_words = (words.num_bytes >= 3) & ~words.is_number
-    num_numbers = _segment_sums(words.is_number, words.bounds)
+    num_numbers = segment_sums(words.is_number, words.bounds)
     wordy = (num_numbers > 0) & (np.diff(words.bounds) - num_numbers >= config.min_template_words)
     exact = _channel_grams(words, words.hashes, long_words, np.ones_like(wordy), item_of_channel, config)
     masked = _channel_grams(words, words.masked(), long_words, wordy, item_of_channel, config)
@@ -168,7 +168,7 @@ def _channel_grams(
     weights = _gram_weights(grams, item_of_channel[channels], config) * _has_content(hashes, long_words, n, config)[at]
     flat_weights = np.zeros(num_grams)
     flat_weights[at] = weights
-    totals = _segment_sums(word_weights(flat_weights, n), words.bounds).round(6)
+    totals = segment_sums(word_weights(flat_weights, n), words.bounds).round(6)
     matchable = wanted & (totals >= config.min_channel_words)
     needed = np.where(matchable, config.needed_coverage(totals) * totals, np.inf)
     return ChannelGrams(
@@ -190,7 +190,8 @@ def _aligned_channels(
     at, channels, positions = _gram_places(words.bounds, n, max(len(words.hashes) - n + 1, 0))
     seeds = gram_hashes(words.hashes, n)[at]
     is_rare = _gram_weights(seeds, item_of_channel[channels], config) >= 1
-    aligned = wanted & (lengths <= config.max_aligned_words)
+    is_varied = _different_words(words) >= np.minimum(config.min_channel_words, lengths - config.max_repeats)
+    aligned = wanted & (lengths <= config.max_aligned_words) & is_varied
     is_used = is_rare & _has_content(words.hashes, long_words, n, config)[at] & aligned[channels]
     item_of_word = np.repeat(item_of_channel, lengths)
     num_items = len(np.unique(item_of_channel))
@@ -216,7 +217,7 @@ def _gram_places(bounds: Ints, n: int, num_grams: int) -> tuple[Ints, Ints, Ints
 def _has_content(hashes: UInt64s, long_words: NDArray[np.bool_], n: int, config: WindowRules) -> NDArray[np.bool_]:
     """Return which n-grams have enough different words and enough long words to be evidence."""
     enough_distinct = _distinct_words(hashes, n) >= min(config.min_gram_distinct_words, n)
-    num_long = _segment_sums(long_words, np.arange(len(hashes) + 1), n)
+    num_long = segment_sums(long_words, np.arange(len(hashes) + 1), n)
     return enough_distinct & (num_long >= min(config.min_gram_long_words, n))
 
 
@@ -239,10 +240,18 @@ def _items_with(values: UInt64s, items: Ints) -> Ints:
     return num_items
 
 
-def _segment_sums(values: NDArray, bounds: Ints, span: int = 1) -> NDArray:
+def segment_sums(values: NDArray, bounds: Ints, span: int = 1) -> NDArray:
     """Return sums of `values[bounds[i] : bounds[i + span]]`."""
     prefix = np.concatenate(([0], np.cumsum(values)))[bounds]
     return prefix[span:] - prefix[:-span]
+
+
+def _different_words(words: Words) -> Ints:
+    """Return the number of different words of each channel."""
+    channel = np.repeat(np.arange(len(words.bounds) - 1), np.diff(words.bounds))
+    order = np.lexsort((words.hashes, channel))
+    is_new = np.append(True, (np.diff(channel[order]) != 0) | (np.diff(words.hashes[order]) != 0))[: len(order)]
+    return np.bincount(channel[order[is_new]], minlength=len(words.bounds) - 1)
 
 
 def _distinct_words(hashes: UInt64s, n: int) -> Ints:

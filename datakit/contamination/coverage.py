@@ -10,6 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from datakit.contamination.channels import ItemIndex, channel_table, index_items
+from datakit.contamination.halves import finds_halves
 from datakit.contamination.policy import WindowRules
 from datakit.contamination.protocol import ChannelMatch, CommonGrams, GramCounts
 from datakit.contamination.scan import scan, scan_counting, standing_pairs
@@ -52,6 +53,9 @@ class CoverageIndex:
 
     def is_matchable(self) -> NDArray[np.bool_]:
         return self.index.is_matchable()
+
+    def finds_parts(self) -> NDArray[np.bool_]:
+        return finds_halves(self.index.exact, self.rules)
 
     def save(self, folder: Path) -> None:
         self.index.save(folder)

@@ -176,6 +176,10 @@ class GramPolicyIndex:
     def is_matchable(self) -> NDArray[np.bool_]:
         return self.index.is_matchable()
 
+    def finds_parts(self) -> NDArray[np.bool_]:
+        """Return False for each channel: what a published rule finds of halves and edited copies is not known."""
+        return np.zeros(len(self.index.num_tokens), np.bool_)
+
     def save(self, folder: Path) -> None:
         self.index.save(folder)
 

@@ -30,6 +30,7 @@ from datakit.contamination.template_rescan import CLEARED_FILE, CLEARED_SCHEMA, 
 from datakit.documents.parts import document_paths
 from datakit.text.canonical_text import CANONICAL_TEXT_VERSION
 from lineage.artifact.store import Artifact
+from lineage.match_tiers import ITEM_STATUSES
 from lineage.shards.run import SCRATCH_FOLDER
 from lineage.stage import Stage
 from lineage.writing.writer import Writer
@@ -74,7 +75,9 @@ def mark_contamination(
         join_pieces(out.folder, scratch, list(tallies))
         counts = count(scratch, tallies)
         matchable = channels.filter(pl.Series(index_of_source.is_matchable()))["item"]
-        statuses = write_statuses(out.folder / "items.parquet", items, matchable, cleared, counts)
+        is_known = pl.Series(index_of_source.finds_parts()) & (channels["channel"] == "question")
+        known = channels.filter(is_known)["item"]
+        statuses = write_statuses(out.folder / "items.parquet", items, matchable, known, cleared, counts)
         out.record(rows_in=counts.documents, rows_out=counts.documents, drops={})
         out.extra["contamination"] = _summary(config, counts, statuses)
         by_form = dict(zip(FORMS, items_in_plants(), strict=True))
@@ -83,16 +86,17 @@ def mark_contamination(
 
 CONTAMINATION = Stage(
     "datakit.contamination",
-    "11",
+    "12",
     mark_contamination,
     description="Marks against the benchmark items of the policy, with matched spans and the recall of planted items.",
     checks=("file_set", "attributes_aligned", "cleared_items_read"),
 )
-"""11: HTML entities are their characters. 10: tier `partial` and its count by item. 9: a whole item that many documents
-hold is a leak, an item with a cleared match is unknown (`cleared.parquet`), invisible characters are absent. 8:
-canaries are edited with several words. 7: items that a template cleared are listed. 6: phrases that many documents
-share flag nothing. 5: `item_documents.parquet`. 4: spans count bytes of UTF-8. 3: named policies; canaries are
-planted as rendered records, and false positives are counted on scrambled text too.
+"""12: status `whole_only` of items whose half could not be found. 11: HTML entities are their characters. 10: tier
+`partial` and its count by item. 9: a whole item that many documents hold is a leak, an item with a cleared match is
+unknown (`cleared.parquet`), invisible characters are absent. 8: canaries are edited with several words. 7: items that
+a template cleared are listed. 6: phrases that many documents share flag nothing. 5: `item_documents.parquet`. 4:
+spans count bytes of UTF-8. 3: named policies; canaries are planted as rendered records, and false positives are
+counted on scrambled text too.
 """
 
 
@@ -188,7 +192,7 @@ def _counts_file(folder: Path, name: str) -> Path:
 def _summary(config: Policy, counts: Counts, statuses: pl.DataFrame) -> dict[str, object]:
     tasks: dict[str, dict[str, int]] = {}
     for task, status, number in statuses.group_by("task", "status").len().sort("task", "status").iter_rows():
-        tasks.setdefault(task, {"clean": 0, "matched": 0, "unknown": 0})[status] = number
+        tasks.setdefault(task, dict.fromkeys(ITEM_STATUSES, 0))[status] = number
     return {
         "policy": config.policy,
         "canonical_text": CANONICAL_TEXT_VERSION,

@@ -60,6 +60,10 @@ class PolicyIndex(Protocol):
         """[channels] whether the channel can be found at all."""
         ...
 
+    def finds_parts(self) -> NDArray[np.bool_]:
+        """[channels] whether half of the channel and an edited copy would be found too."""
+        ...
+
     def save(self, folder: Path) -> None:
         """Write the arrays of the index; `Policy.load_index` reads them."""
         ...

@@ -20,7 +20,17 @@ from datakit.contamination.channels import ITEM_KEY
 from datakit.contamination.protocol import ChannelMatch
 from datakit.documents.parts import as_frame, iterate_part, iterate_texts, write_parquet, writing_part
 from datakit.documents.sorted_tables import merge_tables
-from lineage.match_tiers import DOUBTED_TIERS, PARTIAL, STANDING_TIERS, TIERS, Tier
+from lineage.match_tiers import (
+    CLEAN,
+    DOUBTED_TIERS,
+    MATCHED,
+    PARTIAL,
+    STANDING_TIERS,
+    TIERS,
+    UNKNOWN,
+    WHOLE_ONLY,
+    Tier,
+)
 
 MARKS = "marks"
 MATCHES = "matches"
@@ -196,19 +206,21 @@ def pieces_with(scratch: Path, pieces: Sequence[Piece], channels: pl.DataFrame) 
 
 
 def write_statuses(
-    path: Path, items: pl.DataFrame, matchable: pl.Series, cleared: pl.DataFrame, counts: Counts
+    path: Path, items: pl.DataFrame, matchable: pl.Series, in_part: pl.Series, cleared: pl.DataFrame, counts: Counts
 ) -> pl.DataFrame:
     """Return ITEM_STATUS_SCHEMA of every item. `matchable`: rows of the items with a channel that can be matched.
-    `cleared`: items with matches on a template's words. These, and matches in part, are no evidence for or against a
-    leak.
+    `in_part`: rows of items of whose question half or an edited copy would be found too. `cleared`: items with matches on a
+    template's words. These, and matches in part, are no evidence for or against a leak.
     """
     is_doubted = pl.col("is_cleared").is_not_null() | (pl.col("num_partial") > 0)
     status = (
         pl.when(pl.col("num_documents") > 0)
-        .then(pl.lit("matched"))
-        .when(pl.int_range(pl.len()).is_in(matchable.unique().implode()) & ~is_doubted)
-        .then(pl.lit("clean"))
-        .otherwise(pl.lit("unknown"))
+        .then(pl.lit(MATCHED))
+        .when(~pl.int_range(pl.len()).is_in(matchable.unique().implode()) | is_doubted)
+        .then(pl.lit(UNKNOWN))
+        .when(pl.int_range(pl.len()).is_in(in_part.unique().implode()))
+        .then(pl.lit(CLEAN))
+        .otherwise(pl.lit(WHOLE_ONLY))
     )
     joined = items.select(ITEM_KEY).join(counts.items, on=ITEM_KEY, how="left", maintain_order="left")
     listed = cleared.select(*ITEM_KEY, is_cleared=pl.lit(True))

@@ -144,11 +144,12 @@ def audit(
     out.record(rows_in=statuses.height, rows_out=table.height)
 
 
-AUDIT = Stage("evals.audit", "6", audit)
-"""6: partial matches, with a verdict and a group of their own. 5: an item is quoted where it is like the document, and
-corpora made again with equal train documents are those of the caches. 4: what it changed in the scores, sources, quality
-of the scan, digests, pages. 3: follows warm starts, leg by leg. 2: refuses evidence with holes, joins by lineage and not
-by name, counts held-out, gives the verdict at the step.
+AUDIT = Stage("evals.audit", "7", audit)
+"""7: counts items that only a whole copy would have shown (`whole_only`). 6: partial matches, with a verdict and a
+group of their own. 5: an item is quoted where it is like the document, and corpora made again with equal train
+documents are those of the caches. 4: what it changed in the scores, sources, quality of the scan, digests, pages. 3:
+follows warm starts, leg by leg. 2: refuses evidence with holes, joins by lineage and not by name, counts held-out,
+gives the verdict at the step.
 """
 
 

@@ -12,7 +12,7 @@ import polars as pl
 
 from evals.items.item import ITEMS_FILE
 from lineage.artifact.store import Artifact
-from lineage.match_tiers import DOUBTED_TIERS, STANDING_TIERS, TIERS
+from lineage.match_tiers import CLEAN, DOUBTED_TIERS, ITEM_STATUSES, MATCHED, STANDING_TIERS, TIERS, WHOLE_ONLY
 from lineage.order.mixture import caches_of
 from lineage.order.order import DataOrder
 from lineage.storage.digests import identity_digest
@@ -20,7 +20,7 @@ from lineage.storage.digests import identity_digest
 ITEM_KEY = ["suite", "task", "item_id"]
 TRAIN = "train"
 HELDOUT = "heldout"
-_STATUS_RANK = {"clean": 0, "unknown": 1, "matched": 2}
+_STATUS_RANK = {status: rank for rank, status in enumerate(ITEM_STATUSES)}
 
 
 def tier_rank() -> pl.Expr:
@@ -128,7 +128,7 @@ def _check_cache(order: DataOrder, component: str, fates: pl.DataFrame) -> None:
 
 def item_statuses(suites: Sequence[Artifact], contamination: Sequence[Artifact], matches: pl.DataFrame) -> pl.DataFrame:
     """Return (suite, task, item_id, status) of every item: matched somewhere, else unknown (too short to match
-    anything, or matched in part or by a template only), else clean.
+    anything, or matched in part or by a template only), else whole_only or clean (`lineage/match_tiers.py`).
 
     Raises: ValueError naming an item that the marks leave out, or that they do not call matched although a match
     stands.
@@ -143,12 +143,13 @@ def item_statuses(suites: Sequence[Artifact], contamination: Sequence[Artifact],
         raise ValueError(f"no marks cover item {'/'.join(item)}; they were made with other suites: materialize them again")
     statuses = joined.select(*ITEM_KEY, status=pl.col("rank").replace_strict(names, return_dtype=pl.String))
     standing = matches.filter(pl.col("tier").is_in(STANDING_TIERS)).select(ITEM_KEY).unique()
-    hidden = statuses.filter(pl.col("status") != "matched").join(standing, on=ITEM_KEY, how="semi")
+    hidden = statuses.filter(pl.col("status") != MATCHED).join(standing, on=ITEM_KEY, how="semi")
     for *item, status in hidden.sort(ITEM_KEY).head(1).iter_rows():
         raise ValueError(f"the marks call item {'/'.join(item)} {status}, but list a standing match of it")
     doubted = matches.filter(pl.col("tier").is_in(DOUBTED_TIERS)).select(ITEM_KEY).unique()
-    for item in statuses.filter(status="clean").join(doubted, on=ITEM_KEY, how="semi").sort(ITEM_KEY).head(1).rows():
-        raise ValueError(f"the marks call item {'/'.join(item[:3])} clean, but list a partial match of it")
+    cleared = statuses.filter(pl.col("status").is_in((CLEAN, WHOLE_ONLY))).join(doubted, on=ITEM_KEY, how="semi")
+    for *item, status in cleared.sort(ITEM_KEY).head(1).iter_rows():
+        raise ValueError(f"the marks call item {'/'.join(item)} {status}, but list a partial match of it")
     return statuses
 
 

@@ -10,6 +10,7 @@ import polars as pl
 
 from evals.audit.plots import effects_png, exposures_png
 from evals.scoring.report_page import Table, image, page
+from lineage.match_tiers import UNKNOWN, WHOLE_ONLY
 
 VERDICTS = {
     "clean": "No benchmark item was found in what the model was trained on.",
@@ -123,14 +124,16 @@ def _pairs(pairs: Mapping[str, Any]) -> Iterator[Block]:
 
 
 def _verdict(report: Mapping[str, Any]) -> list[Block]:
-    counts = ("items", "matched_before", "matched_after", "seen_in_training", "matched_heldout", "unknown")
-    heads = ("task", "items", "matched before", "left after", "seen in training", "in held-out", "unknown")
+    counts = ("items", "matched_before", "matched_after", "seen_in_training", "matched_heldout", UNKNOWN, WHOLE_ONLY)
+    heads = ("task", "items", "matched before", "left after", "seen in training", "in held-out", "unknown", "whole only")
     rows = [(task, *(_count(row[name]) for name in counts)) for task, row in report["by_task"].items()]
     total = report["counts"]
     sentences = (
         f"{VERDICTS[report['verdict']]} {total['matched_before']} of {total['items']:,} items matched a source document "
         f"before decontamination, {total['matched_after']} match a training document after it. "
-        f"{report['verified_exposures']} of the reported reads were found again by reading the batch of their step."
+        f"{report['verified_exposures']} of the reported reads were found again by reading the batch of their step. "
+        f"{total[UNKNOWN]:,} items are unknown: they are too short to be found, or a part of them stands somewhere. "
+        f"{total[WHOLE_ONLY]:,} stand nowhere as a whole, and a half or an edited copy of them could not have been found."
     )
     legs = report["legs"]
     runs = "; then ".join(f"{leg['run']}, {leg['steps']:,} steps on {leg['mixture']}" for leg in legs)

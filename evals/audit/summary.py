@@ -9,7 +9,7 @@ import polars as pl
 from evals.audit.evidence import ITEM_KEY
 from evals.items.item import ITEMS_FILE
 from lineage.artifact.store import Artifact
-from lineage.match_tiers import TIERS, verdict
+from lineage.match_tiers import TIERS, UNKNOWN, WHOLE_ONLY, verdict
 from lineage.storage.digests import text_digest
 
 EXCERPT_CHARS = 240
@@ -47,7 +47,7 @@ def _counts(table: pl.DataFrame) -> dict[str, int]:
         "matched_before": table.filter(pl.col("num_documents_before") > 0).height,
         "matched_after": table.filter(pl.col("num_documents_after") > 0).height,
         "matched_heldout": table.filter(pl.col("num_documents_heldout") > 0).height,
-        "unknown": table.filter(pl.col("status") == "unknown").height,
+        **{status: table.filter(pl.col("status") == status).height for status in (UNKNOWN, WHOLE_ONLY)},
         "seen_in_training": table.filter(pl.col("num_exposures") > 0).height,
     }
 

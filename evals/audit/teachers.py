@@ -16,10 +16,10 @@ import polars as pl
 
 from evals.audit.evidence import ITEM_KEY
 from lineage.artifact.store import Artifact
-from lineage.match_tiers import STANDING_TIERS
+from lineage.match_tiers import CLEAN, MATCHED, STANDING_TIERS, UNKNOWN
 
 ACCEPTED_STAGE = "synthetic.accepted"
-EXPOSED, UNKNOWN, CLEAN = "teacher exposed", "unknown", "clean"
+EXPOSED = "teacher exposed"
 TEACHERS_FILE, ROLLOUT_READS_FILE = "teachers.parquet", "rollout_exposures.parquet"
 TEACHERS_SCHEMA = {
     **dict.fromkeys(ITEM_KEY, pl.String),
@@ -142,7 +142,7 @@ def _statuses(taught: Taught, audits: dict[str, Artifact]) -> pl.DataFrame:
         items = pl.read_parquet(audit.file("items.parquet"))
         tier = "tier_after" if "tier_after" in items.columns else "tier"
         read = (pl.col("num_exposures") > 0) & pl.col(tier).is_in(STANDING_TIERS)
-        tables.append(items.select(*ITEM_KEY, read=read, looked_for=pl.col("status") != UNKNOWN))
+        tables.append(items.select(*ITEM_KEY, read=read, looked_for=pl.col("status").is_in((CLEAN, MATCHED))))
     every = pl.concat(tables).group_by(ITEM_KEY).agg(pl.col("read").any(), pl.col("looked_for").sum())
     clean = (pl.col("looked_for") == len(taught.checkpoints)) & pl.lit(whole)
     status = pl.when("read").then(pl.lit(EXPOSED)).when(clean).then(pl.lit(CLEAN)).otherwise(pl.lit(UNKNOWN))

@@ -22,9 +22,8 @@ READS_SCHEMA = {"leg": pl.Int64, "checkpoint": pl.String, **SCHEMA}
 class ItemMatches:
     """What the marks above a checkpoint say about an item.
 
-    `statuses`: clean, matched or unknown (too short to be matched, or in a document in part), one for each scanned
-    source. `documents`: (id, channel, tier, score, longest_run), the strongest first; they include parts and fragments,
-    which make no document contaminated.
+    `statuses`: of `lineage.match_tiers.ITEM_STATUSES`, one for each scanned source. `documents`: (id, channel, tier, score,
+    longest_run), the strongest first; they include parts and fragments, which make no document contaminated.
     """
 
     statuses: tuple[str, ...]

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from evals.audit.training_matches import document_reads, item_matches
 from lineage.artifact.locate import locate
+from lineage.match_tiers import CLEAN, ITEM_STATUSES, item_status
 from marin_assets.cli.console import print_table
 from marin_assets.cli.options import ARTIFACT, AS_JSON, ROOT
 from marin_assets.cli.rollout_exposure import print_rollout_exposure
@@ -66,10 +67,10 @@ def _print_item(item: str, statuses: tuple[str, ...], tiers: dict[str, str], con
     if tiers:
         holds = "1 document holds" if len(tiers) == 1 else f"{len(tiers)} documents hold"
         console.print(f"{scanned}: {holds} it or a part of it")
-    elif "unknown" in statuses:
-        console.print(f"{scanned}: it is [yellow]unknown[/], too short to be distinguished from chance")
     else:
-        console.print(f"{scanned}: [green]clean[/], no document holds it")
+        status = item_status(statuses)
+        color = "green" if status == CLEAN else "yellow"
+        console.print(f"{scanned}: [{color}]{status}[/], {ITEM_STATUSES[status]}")
 
 
 def _print_reads(name: str, reads: pl.DataFrame, documents: list[str], tiers: dict[str, str], console: Console) -> None:

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from evals.audit.page import VERDICTS
 from lineage.artifact.store import Artifact
+from lineage.match_tiers import ITEM_STATUSES, item_status
 from marin_assets.cli.console import print_table
 from post_training.audit import EXPOSURES_FILE
 from post_training.exposure import item_in_rollouts, marked_legs, rollout_reads
@@ -29,8 +30,9 @@ def print_rollout_exposure(
         tiers = dict(held.documents.iter_rows())
         documents = list(tiers)
         if not as_json:
-            status = "unknown, too short to judge or cleared by a template" if "unknown" in held.statuses else "clean"
-            outcome = f"{len(tiers)} different rollouts hold it or a part of it" if tiers else status
+            status = item_status(held.statuses)
+            found = f"{len(tiers)} different rollouts hold it or a part of it"
+            outcome = found if tiers else f"{status}, {ITEM_STATUSES[status]}"
             console.print(f"rollouts of {len(legs)} runs were scanned for {escape(item)}: {outcome}")
     reads = rollout_reads(legs, documents)
     if as_json:

@@ -201,14 +201,14 @@ def _audit_verdict(one: SiteArtifact) -> str:
 def audit_sections(world: World, names: Names, one: SiteArtifact) -> Titled:
     """Yield verdict and counts of an audit."""
     audit = mapping(one.artifact.manifest.extra.get("audit"))
-    columns = ("items", "matched_before", "matched_after", "matched_heldout", "unknown", "seen_in_training")
+    columns = ("items", "matched_before", "matched_after", "matched_heldout", "unknown", "whole_only", "seen_in_training")
     tasks = mapping(audit.get("by_task")).items()
     rows = tuple((str(task), *(shown(mapping(counts).get(name)) for name in columns)) for task, counts in tasks)
     blocks: list[Block] = [Facts((("verdict", _audit_verdict(one)), ("step", shown(audit.get("step")))))]
     titles = ("task", *(name.replace("_", " ") for name in columns))
     counts = [(str(name).replace("_", " "), shown(count)) for name, count in mapping(audit.get("counts")).items()]
     if rows:
-        blocks.append(Table("Items by task", titles, rows, tuple(range(1, 7))))
+        blocks.append(Table("Items by task", titles, rows, tuple(range(1, 8))))
     else:  # an audit of rollouts counts all tasks together
         blocks.append(Facts(tuple(counts)) if counts else Note("No task was audited."))
     yield "Verdict", blocks

@@ -22,6 +22,7 @@ from datakit.readers.conversations import conversation_record
 from datakit.sources.record import Record
 from datakit.text.byte_spans import cut_bytes
 from datakit.text.canonical_text import canonical_bytes
+from lineage.match_tiers import DOUBTED_TIERS
 
 REPOSITORY = Path(__file__).parents[2]
 PROSE = (
@@ -102,6 +103,8 @@ def slow_scan(texts: list[str], questions: list[str], config: ContaminationConfi
                 results[d, c] = ("near", *longest)
             elif best[0] >= max(config.partial_share, config.partial_words / total) and best[1] >= config.partial_words:
                 results[d, c] = ("partial", *best)
+            elif longest[1] >= config.partial_run_words:
+                results[d, c] = ("partial", *longest)
             elif longest[1] >= config.fragment_words:
                 results[d, c] = ("fragment", *longest)
             aligned = slow_alignment(document, words, channels, config)
@@ -128,7 +131,8 @@ def slow_alignment(
 
     information = [math.log(1 + len(channels) / sum(word in other for other in channels)) for word in words]
     starts = set()
-    if len(words) <= config.max_aligned_words:
+    is_varied = len(set(words)) >= min(config.min_channel_words, len(words) - config.max_repeats)
+    if len(words) <= config.max_aligned_words and is_varied:
         for j in range(len(words) - n + 1):
             seed = words[j : j + n]
             starts |= {i - j for i in range(len(document) - n + 1) if document[i : i + n] == seed and is_seed(seed)}
@@ -173,12 +177,14 @@ def test_the_scan_agrees_with_the_definition_word_by_word(questions, fillers, ch
     config = ContaminationConfig(
         gap_words=2,
         fragment_words=7,
+        partial_run_words=9,
         long_run_words=12,
         partial_words=4,
         common_items=1,
         ignored_items=3,
         min_template_words=500,
         max_aligned_words=20,
+        max_repeats=9,
         align_slack=1,
     )
     channels = channel_table(item_table(*({"question": question} for question in questions)))
@@ -196,7 +202,9 @@ def test_the_scan_agrees_with_the_definition_word_by_word(questions, fillers, ch
 def test_what_a_compiled_bound_rejects_scores_nothing(questions, fillers, choose: random.Random):
     """The same matches as if every place were scored; and the bounds do reject places."""
     texts = [f"{filler} {choose.choice(questions)[choose.randrange(40) :]} {filler[5:]}" for filler in fillers]
-    rules = ContaminationConfig(gap_words=2, fragment_words=7, long_run_words=12, partial_words=4, min_template_words=8)
+    rules = ContaminationConfig(
+        gap_words=2, fragment_words=7, partial_run_words=9, long_run_words=12, partial_words=4, min_template_words=8
+    )
     index = index_items(channel_table(item_table(*({"question": question} for question in questions))), rules)
     found = scan(texts, index, rules)
     with pytest.MonkeyPatch.context() as patch:
@@ -328,7 +336,41 @@ def test_a_long_quotation_marks_even_when_it_is_little_of_the_item():
     rest = " ".join(f"word{i} other{i}" for i in range(100))
     quotation = " ".join(PROSE.split()[:45])
     assert matches_of([f"Hear this. {quotation} And so on."], f"{quotation} {rest}") == [(0, 0, "near")]
-    assert matches_of([" ".join(quotation.split()[:20])], f"{quotation} {rest}") == [(0, 0, "fragment")]
+    tiers = [matches_of([" ".join(quotation.split()[:words])], f"{quotation} {rest}") for words in (20, 19)]
+    assert tiers == [[(0, 0, "partial")], [(0, 0, "fragment")]]
+
+
+def test_a_long_question_with_an_eighth_of_its_words_changed_is_near():
+    """Every eighth word of 64 is another one: few 5-grams are left, and their coverage does not flag."""
+    words = [f"{word}{at}" for at in range(16) for word in ("winter", "of", "lake", "geese")]
+    edited = ["harbour" if at % 5 == 4 else word for at, word in enumerate(words)]
+    assert matches_of([f"{PROSE} {' '.join(edited)} {PROSE}"], " ".join(words)) == [(0, 0, "near")]
+    assert matches_of([f"{PROSE} {' '.join(edited)} {PROSE}"], " ".join(words), max_aligned_words=32) == []
+
+
+def test_a_formula_of_few_different_words_is_not_aligned_with_another():
+    asked = r"Compute $(-\sqrt{3} + \sqrt{5} + \sqrt{6})^2 + (\sqrt{3} - \sqrt{5} + \sqrt{6})^2 + (\sqrt{3} + \sqrt{5})^2.$"
+    other = "collect_const(sqrt(3) + sqrt(5)*(1 + sqrt(6))) == sqrt(3)*(sqrt(2) + 5) + sqrt(6)*sqrt(3)"
+    assert matches_of([other], asked) == []
+    assert matches_of([other], asked, max_repeats=99) == [(0, 0, "near")]
+    assert matches_of([asked], asked) == [(0, 0, "verbatim")]
+
+
+def test_halves_of_an_item_that_may_be_called_clean_are_found():
+    """Of all vendored questions; the halves of the others are phrases, and mostly not found."""
+    questions = [text for task in ("gsm8k", "hellaswag", "mmlu") for text in vendored_items(task)["question"]]
+    items, config = item_table(*({"question": question} for question in questions)), ContaminationConfig()
+    channels = channel_table(items)
+    index = config.index(items, channels)
+    promised, found = index.finds_parts(), {True: list[bool](), False: list[bool]()}
+    for at, text in enumerate(channels["text"]):
+        words = canonical_bytes(text).decode().split()
+        middle = (len(words) + 1) // 2
+        for half in (words[:middle], words[middle:]):
+            tiers = {match.tier for match in index.scan([" ".join(half)]) if match.channel == at}
+            found[bool(promised[at])].append(bool(tiers & set(DOUBTED_TIERS)))
+    assert len(found[True]) > 500 and all(found[True])
+    assert len(found[False]) > 50 and sum(found[False]) < len(found[False]) * 0.7
 
 
 LONGER = f"{EDITED[:-1]}, and which of them breed on the moor?"

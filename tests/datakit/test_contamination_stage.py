@@ -101,10 +101,14 @@ def test_the_stage_marks_the_planted_document_only(tmp_path):
 
 
 def test_items_too_short_to_match_are_unknown_not_clean(tmp_path):
-    questions = ["Which resource is renewable?", PROSE, "Solve 3 + 4 * 5 - 6 / 7 + 8 - 9 for me"]
+    short = "Which of the northern lakes do geese leave in spring?"
+    questions = ["Which resource is renewable?", PROSE, "Solve 3 + 4 * 5 - 6 / 7 + 8 - 9 for me", short]
     artifact = marked(Store(str(tmp_path)), clean_texts(3), questions)
     statuses = dict(pl.read_parquet(artifact.folder() / "items.parquet").select("item_id", "status").iter_rows())
-    assert statuses == {"0": "unknown", "1": "clean", "2": "unknown"}
+    assert statuses == {"0": "unknown", "1": "clean", "2": "unknown", "3": "whole_only"}
+    assert artifact.manifest.extra["contamination"]["items_by_task"] == {
+        "t": {"clean": 1, "whole_only": 1, "unknown": 2, "matched": 0}
+    }
 
 
 @pytest.mark.slow

@@ -231,7 +231,20 @@ def test_items_say_what_was_there_before_and_what_is_left(tmp_path: Path) -> Non
     summary = made.manifest.extra["audit"]
     assert summary["verdict"] == "fragments_only"
     assert summary["documents_by_fate"] == {"contaminated": 1, "duplicate": 1, "heldout": 1, "train": 1}
-    assert (summary["counts"]["items"], summary["counts"]["unknown"]) == (5, 1), "an unknown item is no clean one"
+    counts = [summary["counts"][name] for name in ("items", "unknown", "whole_only")]
+    assert counts == [5, 1, 0], "an unknown item is no clean one"
+
+
+def test_an_item_that_only_a_whole_copy_would_show_is_counted_apart(tmp_path: Path) -> None:
+    web = replace(WEB, statuses={"law/0": "whole_only", "law/1": "whole_only"})
+    made = run_audit(tmp_path, audit_node(ITEMS, (BOOKS, web), step=10))
+    assert {name: row["status"] for name, row in items_of(made).items() if "law" in name} == {
+        "law/0": "whole_only",
+        "law/1": "unknown",  # another source holds a part of it
+    }
+    assert made.manifest.extra["audit"]["by_task"]["law"]["whole_only"] == 1
+    page = made.file("audit.md").read_text()
+    assert "1 stand nowhere as a whole" in page and "| whole only |" in page
 
 
 def test_a_part_of_a_question_is_listed_and_its_item_is_not_clean(tmp_path: Path) -> None:

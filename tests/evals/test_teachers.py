@@ -115,7 +115,9 @@ KNOWN = replace(WEB, statuses={})
 def audited(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
     """The teacher had read law/0, its own rollout holds math/0, and nobody looked for law/1 and math/2 in what it read."""
     items = tuple(name for name in ITEMS if name != "math/2")
-    teacher = audit_node(items, (replace(with_leak(), statuses={"law/0": "matched", "law/1": "unknown"}),), step=40)
+    teacher = audit_node(
+        items, (replace(with_leak(), statuses={"law/0": "matched", "law/1": "unknown", "math/1": "whole_only"}),), step=40
+    )
     root = tmp_path_factory.mktemp("taught")
     run_audit(root, teacher)
     return student_audit(root, teacher.inputs["checkpoint"], (teacher,))
@@ -137,7 +139,7 @@ def test_an_item_that_only_the_teacher_read_is_teacher_exposed(audited: Artifact
     assert found == {
         "law/0": ("teacher exposed", False),
         "math/0": ("clean", True),
-        "math/1": ("clean", False),
+        "math/1": ("unknown", False),  # half of it may have been read
         "math/2": ("unknown", False),
         "law/1": ("unknown", False),
     }
