@@ -1,14 +1,15 @@
-"""Near-duplicates of one scope by this machine's workers and by a Ray cluster that loses a machine; digests compared.
+"""Near-duplicates of one scope by this machine's workers, one of which is killed, and by a Ray cluster that loses a machine.
 
     PYTHONPATH=. .venv-extras/bin/python -m benchmarks.scale_test --mb 80        # or `make scale-test`
     PYTHONPATH=. .venv-extras/bin/python -m benchmarks.scale_test --mb 2000 --text generated
 
-The cluster is real: a head without cores and two raylets of one core each, as processes of this machine. One raylet is
-killed after the first shuffle, so Ray makes again what it held, and a third joins. Documents are pieces of the source
-files that are installed here, or generated with planted copies (`generated_text.py`). Bytes are those of Arrow buffers: what
-the tasks of a shuffle handed to its ranges, and what the ranges gave back. CPU seconds and memory are those of the stage's
-process and its descendants: shared pages count in each, what a killed machine's workers had used is lost. Exit status 1 if
-the digests differ.
+Digests are compared. A worker of this machine is killed after the first shuffle: a new one runs its shard again, and it is an
+error if a shard that was finished by then runs again, too. The cluster is real: a head without cores and two raylets of one
+core each, as processes of this machine. One raylet is killed after the first shuffle, so Ray makes again what it held, and a
+third joins. Documents are pieces of the source files that are installed here, or generated with planted copies
+(`generated_text.py`). Bytes are those of Arrow buffers: what the tasks of a shuffle handed to its ranges, and what the ranges
+gave back. CPU seconds and memory are those of the stage's process and its descendants: shared pages count in each, what killed
+processes had used is lost. Exit status 1 if the digests differ.
 """
 
 import argparse
@@ -27,6 +28,7 @@ from rich.table import Table
 
 from benchmarks.generated_text import SPEECHES, learnt, write
 from benchmarks.given_files import GIVEN_FILES
+from benchmarks.losing_local import LosingLocal
 from benchmarks.ray_machines import RayMachines, ray_machines
 from datakit.dedup.duplicates import DUPLICATES, DuplicatesConfig
 from datakit.dedup.minhash import MINHASH, preset
@@ -37,6 +39,7 @@ from lineage.build.nodes import Node
 from lineage.build.plan import build
 from lineage.shards.execution import Execution
 from lineage.shards.run import SCRATCH_FOLDER
+from lineage.shards.worker_pool import WorkerPool
 from lineage.tables.local import LocalEngine
 from lineage.tables.ray_tasks import RayEngine
 from lineage.tables.shuffle import Moved, Part, Shards, Shuffle, TableEngine
@@ -114,10 +117,12 @@ def nodes(folder: Path, megabytes: float) -> list[Node]:
     return [raw, documents, signatures, Node(("scale", "duplicates"), None, DUPLICATES, DuplicatesConfig(), scope)]
 
 
-def deduplicated(root: Path, given: Path, clusters: Node, engine: TableEngine, workers: int) -> Artifact:
+def deduplicated(
+    root: Path, given: Path, clusters: Node, engine: TableEngine, workers: int, pool: WorkerPool | None = None
+) -> Artifact:
     """Return the clusters that an engine finds in a copy of the store, whose tables are links."""
     shutil.copytree(given, root, copy_function=lambda source, target: link_table(Path(source), Path(target)))
-    return build(Store(str(root)), clusters, execution=Execution(workers, tables=engine)).artifact
+    return build(Store(str(root)), clusters, execution=Execution(workers, tables=engine, pool=pool)).artifact
 
 
 def link_table(source: Path, target: Path) -> None:
@@ -164,6 +169,13 @@ def main() -> None:
             local = LocalEngine(SCRATCH_FOLDER, workers)
             made = deduplicated(folder / f"local-{workers}", given, clusters, local, workers)
             digests.add(report(console, f"local, {workers} workers", local.moved, made))
+        with WorkerPool() as pool:
+            lost = LosingLocal(LocalEngine(SCRATCH_FOLDER, 2), pool)
+            made = deduplicated(folder / "local-killed", given, clusters, lost, 2, pool)
+        digests.add(report(console, "local, 2 workers, one killed", lost.moved, made))
+        if lost.lost is None:
+            raise RuntimeError("no worker was killed, because this process ran all shards: take more text (--mb)")
+        console.print(f"killed in {lost.lost}; none of the {lost.kept} shards that were finished then ran again")
         with ray_machines() as machines:
             victim, _ = machines.add(), machines.add()
             losing = LosingRay(machines, victim)
