@@ -2,6 +2,7 @@
 
 Sources, runs; the peer is RegMix's trees on the same designs and noise. With `--rows FILE` every surface becomes a line of the
 file when it is done, and a surface that has a line is not run again. Dated results: docs/design/science.md.
+Rows of another version of the search need a file of their own.
 """
 
 import argparse
@@ -19,16 +20,14 @@ from science.mixtures.surfaces import Kind, known_surface
 KINDS: tuple[Kind, ...] = ("log_linear", "quadratic", "interaction")
 
 
-def one_surface(
-    kind: Kind, seed: int, sources: int, runs: int, noise: float, draws: int, peer: bool
-) -> dict[str, float | None]:
+def one_surface(kind: Kind, seed: int, sources: int, runs: int, noise: float, peer: bool) -> dict[str, float | None]:
     """Search one surface. Regrets are shares of the gap; gain, truth, low and high are in the unit of the metrics."""
     started = time.process_time()
     surface = known_surface(kind, sources, seed)
     weights = swarm(surface.prior, surface.limits, runs, seed)
     random = np.random.default_rng(seed)
     metrics = {name: of(weights) + random.normal(0, noise, runs) for name, of in surface.metrics.items()}
-    proposal = propose(weights, metrics, surface.prior, surface.limits, ProposalConfig(draws=draws))
+    proposal = propose(weights, metrics, surface.prior, surface.limits, ProposalConfig())
     expected = surface.mean(np.stack([surface.prior, np.array(proposal.weights)]))
     ours = time.process_time() - started
     theirs = surface.regret(regmix_proposal(weights, metrics, surface.prior, surface.limits, seed)) if peer else None
@@ -56,10 +55,9 @@ def main() -> None:
     parser.add_argument(
         "--noise", type=float, default=0.0016, help="standard deviation of repeats (marin-community/marin#2404)"
     )
-    parser.add_argument("--draws", type=int, default=20, help="simulated swarms for an interval")
     parser.add_argument("--without-peer", action="store_true", help="leave RegMix's trees out")
     options = parser.parse_args()
-    asked = {key: getattr(options, key) for key in ("sources", "runs", "noise", "draws")}
+    asked = {key: getattr(options, key) for key in ("sources", "runs", "noise")}
     lines = options.rows.read_text().splitlines() if options.rows and options.rows.exists() else []
     done = {(row["kind"], row["seed"]): row for row in map(json.loads, lines) if asked.items() <= row.items()}
     print("| surface | n | regret | RegMix's | 90 % intervals that hold | width / gap | CPU s |", "|---" * 7 + "|", sep="\n")

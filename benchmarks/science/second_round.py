@@ -10,13 +10,13 @@ import numpy as np
 
 from science.mixtures.designs import swarm
 from science.mixtures.next_round import NextMixtures, next_round
-from science.mixtures.propose import ProposalConfig, fit_best, lowest
+from science.mixtures.propose import fit_metrics, lowest, mean_of
 from science.mixtures.surfaces import Kind, KnownSurface, known_surface
 
 KINDS: tuple[Kind, ...] = ("log_linear", "quadratic", "interaction")
 NOISE = 0.0016
 """Standard deviation of repeats (marin-community/marin#2404)."""
-SEARCH = ProposalConfig()
+SEED = 0
 
 
 def regrets(kind: Kind, sources: int, trials: int, seed: int, next_mixtures: NextMixtures | None = None) -> tuple[float, float]:
@@ -27,7 +27,7 @@ def regrets(kind: Kind, sources: int, trials: int, seed: int, next_mixtures: Nex
     whole = swarm(surface.prior, surface.limits, trials, seed)
     first = swarm(surface.prior, surface.limits, trials - of_round.count, seed)
     runs = _measured(surface, first, random)
-    second = next_round(first, runs, surface.prior, surface.limits, of_round, SEARCH, seed).weights
+    second = next_round(first, runs, surface.prior, surface.limits, of_round, seed).weights
     more = _measured(surface, second, random)
     both = {name: np.concatenate([runs[name], more[name]]) for name in runs}
     once = _regret(surface, whole, _measured(surface, whole, random))
@@ -40,8 +40,8 @@ def _measured(surface: KnownSurface, weights: np.ndarray, random: np.random.Gene
 
 def _regret(surface: KnownSurface, weights: np.ndarray, runs: dict[str, np.ndarray]) -> float:
     """Regret of the weights that `propose` gives, without its interval."""
-    fitted = fit_best(weights, runs, SEARCH).surface
-    return surface.regret(lowest(fitted, weights, surface.prior, surface.limits, np.random.default_rng(SEARCH.seed)))
+    fitted = mean_of(list(fit_metrics(weights, runs).values()))
+    return surface.regret(lowest(fitted, weights, surface.prior, surface.limits, np.random.default_rng(SEED)))
 
 
 def main() -> None:

@@ -14,6 +14,9 @@ from science.batch_stage import CriticalBatchConfig
 
 WIDTH, TOKENS = 48, 500_000
 BATCHES, MULTIPLIERS = (2, 4, 8, 16, 32, 64), (0.5, 1.0, 2.0)
+WARMUP_SHARE = 0.4
+"""As many tokens for each batch. After a tenth of the steps some orders of the data leave a model that learns slowly
+(docs/log.md, 2026-11-27)."""
 MICROBATCHES = 8
 """In a step, or as many as it has sequences: they show the noise of its gradient."""
 
@@ -31,5 +34,6 @@ def critical_batch() -> Sweep:
 def trial(batch: int, multiplier: float) -> Run:
     """A run at a batch and a multiple of its rate, which records the noise of its gradients."""
     steps, rate = TOKENS // (batch * SEQ_LEN), multiplier * small_rate(WIDTH, batch)
-    run = small_run(f"b{batch}-lr{multiplier:g}", small_model(WIDTH), steps, rate, batch=batch)
+    warmup = max(1, round(WARMUP_SHARE * steps))
+    run = small_run(f"b{batch}-lr{multiplier:g}", small_model(WIDTH), steps, rate, batch=batch, warmup_steps=warmup)
     return replace(run, spec=replace(run.spec, microbatch_size=max(1, batch // MICROBATCHES), gradient_noise=True))

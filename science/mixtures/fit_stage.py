@@ -18,7 +18,7 @@ from science.mixtures.surrogates import SURROGATES, cross_validated, unseen
 class SwarmFitConfig:
     """Which surrogates are compared; RegMix's trees are the peer."""
 
-    surrogates: tuple[str, ...] = ("log_linear", "quadratic", "regmix")
+    surrogates: tuple[str, ...] = ("crossed", "log_linear", "quadratic", "regmix")
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -63,7 +63,7 @@ def draw(runs: SwarmRuns, best: dict[str, str], seed: int, path: Path) -> None:
 
 SWARM_FIT = Stage(
     "science.swarm_fit",
-    "1",
+    "2",
     compare_surrogates,
     description="Error of every surrogate on runs of a swarm that it did not see.",
     checks=("file_set",),

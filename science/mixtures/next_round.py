@@ -1,7 +1,7 @@
-"""The mixtures of a swarm's second round: near the predicted optimum, as far from it as the surrogates are unsure.
+"""The mixtures of a swarm's second round: near the predicted optimum, as far from it as the fits are unsure.
 
 Bootstrapped Thompson sampling (Eckles and Kaptein 2014, arXiv 1410.4009): the runs are drawn again with replacement, the
-surrogates are fitted to them, and a few trials are placed by the lowest point of that surface. Where the runs determine the
+metrics are fitted to them, and a few trials are placed by the lowest point of that surface. Where the runs determine the
 optimum, the draws agree; where they do not, the trials lie apart. The trials of a draw lie on the way from its lowest point to
 mixtures of round one, because runs at one point alone say nothing of the slope there. No two trials of a round are closer than
 `APART`: what a mixture says twice is what repeats at the anchors are for.
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from science.mixtures.designs import within
-from science.mixtures.propose import ProposalConfig, fit_best, lowest, mean_of
-from science.mixtures.surrogates import SURROGATES, Predictor
+from science.mixtures.propose import fit_metrics, lowest, mean_of
+from science.mixtures.surrogates import Predictor
 
 MOST_DRAWS = 100
 """Draws of runs until one has every source."""
@@ -47,7 +47,7 @@ class NextRound:
     weights: np.ndarray
     """(trials, sources)."""
     predicted: np.ndarray
-    """(trials,): mean metric by the surrogates that predict unseen runs best."""
+    """(trials,): mean metric by the fits to all runs."""
     spread: np.ndarray
     """(trials,): standard deviation of the mean metric over the surfaces of drawn runs."""
     optimum: np.ndarray
@@ -60,18 +60,17 @@ def next_round(
     reference: np.ndarray,
     limits: np.ndarray,
     config: NextMixtures,
-    search: ProposalConfig,
     seed: int,
 ) -> NextRound:
     """Choose the mixtures of the second round from the runs of the first, within caps.
 
-    `weights` is (runs, sources), `metrics` has (runs,) by name. Raises: ValueError as `fit_best` does, and for more trials than
-    there are distinct mixtures.
+    `weights` is (runs, sources), `metrics` has (runs,) by name. Raises: ValueError as `fit_metrics` does, and for more
+    trials than there are distinct mixtures.
     """
-    surface = fit_best(weights, metrics, search).surface
+    surface = mean_of(list(fit_metrics(weights, metrics).values()))
     draws, places = np.random.default_rng(seed).spawn(2)
     each, turn = np.divmod(np.arange(config.count), len(config.apart))
-    drawn = [_drawn_surface(weights, metrics, search, draws) for _ in range(each[-1] + 1)]
+    drawn = [_drawn_surface(weights, metrics, draws) for _ in range(each[-1] + 1)]
     lows = np.stack([lowest(of, weights, reference, limits, draws) for of in drawn])
     share, others = np.array(config.apart)[turn][:, None], places.integers(0, len(weights), config.count)
     chosen = distinct(within((1 - share) * lows[each] + share * weights[others], limits), others, weights, limits)
@@ -109,25 +108,16 @@ def _apart(these: np.ndarray, those: np.ndarray) -> np.ndarray:
     return 0.5 * np.abs(these[:, None] - those).sum(axis=-1).min(axis=1)
 
 
-def _drawn_surface(
-    weights: np.ndarray, metrics: Mapping[str, np.ndarray], search: ProposalConfig, random: np.random.Generator
-) -> Predictor:
-    """The mean metric by surrogates that are fitted to drawn runs; each is the one that predicts the runs left out best."""
-    rows, left = _drawn_runs(weights, random)
-    fits = []
-    for losses in metrics.values():
-        fitted = [SURROGATES[name](weights[rows], losses[rows]) for name in search.surrogates]
-        errors = [float(np.mean((predict(weights[left]) - losses[left]) ** 2)) for predict in fitted]
-        fits.append(fitted[int(np.argmin(errors))])
-    return mean_of(fits)
+def _drawn_surface(weights: np.ndarray, metrics: Mapping[str, np.ndarray], random: np.random.Generator) -> Predictor:
+    """The mean metric by fits to drawn runs."""
+    rows = _drawn_runs(weights, random)
+    return mean_of(list(fit_metrics(weights[rows], {name: losses[rows] for name, losses in metrics.items()}).values()))
 
 
-def _drawn_runs(weights: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Rows that are drawn with replacement and have every source, and the rows left out; all rows if no draw has that."""
-    every = np.arange(len(weights))
+def _drawn_runs(weights: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Rows that are drawn with replacement and have every source; all rows if no draw has that."""
     for _ in range(MOST_DRAWS):
         rows = random.integers(0, len(weights), len(weights))
-        left = np.setdiff1d(every, rows)
-        if left.size and (weights[rows].max(axis=0) > 0).all():
-            return rows, left
-    return every, every
+        if (weights[rows].max(axis=0) > 0).all():
+            return rows
+    return np.arange(len(weights))

@@ -42,7 +42,7 @@ def make_next_round(out: Writer, config: NextRoundConfig, table: Artifact, snr: 
     of = config.proposal
     runs, deciding, signal = deciding_runs(of, table, snr)
     seed = seed_of(table.data_version, config.trials.seed, NUMBER)
-    chosen = next_round(runs.weights, deciding, of.contenders()[PROPORTIONAL], of.limits, config.trials, of.search, seed)
+    chosen = next_round(runs.weights, deciding, of.contenders()[PROPORTIONAL], of.limits, config.trials, seed)
     names = trial_names(config.trials)
     named = {name: named_shares(of, shares) for name, shares in zip(names, chosen.weights, strict=True)}
     rows = zip(names, chosen.predicted, chosen.spread, strict=True)
@@ -62,7 +62,7 @@ def make_next_round(out: Writer, config: NextRoundConfig, table: Artifact, snr: 
 def _page(name: str, facts: Mapping[str, Any], weights: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
     sources = list(facts["optimum"])
     yield from (f"# {name}", "", f"Mixtures of round {facts['number']}, from {facts['known']} runs. The loss is the mean over")
-    yield f"{', '.join(facts['targets'])}; its spread is over surrogates that were fitted to drawn runs."
+    yield f"{', '.join(facts['targets'])}; its spread is over fits to drawn runs."
     yield from ("", f"| trial | predicted loss | spread | {' | '.join(sources)} |", "|---" * (3 + len(sources)) + "|")
     for each in facts["trials"]:
         shares = " | ".join(f"{weights[each['name']][source]:.4f}" for source in sources)
@@ -72,7 +72,7 @@ def _page(name: str, facts: Mapping[str, Any], weights: Mapping[str, Mapping[str
 
 SWARM_NEXT_ROUND = Stage(
     "science.swarm_round",
-    "1",
+    "2",
     make_next_round,
     description="The mixtures of a swarm's second round, chosen from the runs of the first.",
     checks=("file_set",),

@@ -1,4 +1,4 @@
-"""Propose a mixture: the surrogate that predicts unseen runs best, its lowest point within caps, and the gain's interval."""
+"""Propose a mixture: the lowest point within caps of the mean of the fitted metrics, and the gain with its interval."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,32 +6,28 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
+from science.mixtures.crossed import Crossed, crossed
 from science.mixtures.designs import within
-from science.mixtures.surrogates import SURROGATES, Checked, Predictor, cross_validated
+from science.mixtures.surrogates import SURROGATES, Predictor
 
 CANDIDATES = 2000
 STEPS = (0.2, 0.1, 0.05, 0.02, 0.01, 0.004)
 ROUNDS = 12
 """Moves at each step size, at most."""
-JACKKNIFE = 10
 
 
 @dataclass(frozen=True)
 class ProposalConfig:
     """How a mixture is searched; part of the proposal's identity."""
 
-    surrogates: tuple[str, ...] = ("log_linear", "quadratic")
-    draws: int = 40
-    """Simulated swarms for the interval."""
     level: float = 0.9
     seed: int = 0
     min_snr: float = 2.0
     """Metrics with less signal to noise may not decide."""
 
     def __post_init__(self) -> None:
-        unknown = sorted(set(self.surrogates) - set(SURROGATES))
-        if unknown or not self.surrogates:
-            raise ValueError(f"surrogates are {self.surrogates}; give some of {', '.join(SURROGATES)}")
+        if not 0 < self.level < 1:
+            raise ValueError(f"level is {self.level}; give a share of intervals that hold, above 0 and below 1, such as 0.9")
 
 
 @dataclass(frozen=True)
@@ -42,99 +38,47 @@ class Proposal:
     gain: float
     low: float
     high: float
-    surrogate: dict[str, str]
-    """Metric -> the surrogate that predicted it."""
-    errors: dict[str, float]
-    """Metric -> cross-validated error of that surrogate."""
+    noise: dict[str, float]
+    """Metric -> standard deviation of a run by its fit."""
 
 
-@dataclass(frozen=True)
-class Fitted:
-    """The surrogate of every metric that predicts unseen runs best, fitted to all runs."""
-
-    chosen: dict[str, Checked]
-    predictors: dict[str, Predictor]
-
-    @property
-    def surface(self) -> Predictor:
-        """The mean of the metrics, which is minimized."""
-        return mean_of(list(self.predictors.values()))
-
-
-def fit_best(weights: np.ndarray, metrics: Mapping[str, np.ndarray], config: ProposalConfig) -> Fitted:
+def fit_metrics(weights: np.ndarray, metrics: Mapping[str, np.ndarray]) -> dict[str, Crossed]:
     """Fit every metric. Raises: ValueError for runs of another number than designs, too few runs, or a source in none."""
     _check(weights, metrics)
-    chosen = {
-        name: min(
-            (cross_validated(of, weights, losses, config.seed) for of in config.surrogates),
-            key=lambda surrogate: surrogate.error,
-        )
-        for name, losses in metrics.items()
-    }
-    return Fitted(chosen, {name: SURROGATES[chosen[name].name](weights, losses) for name, losses in metrics.items()})
+    return {name: crossed(weights, losses) for name, losses in metrics.items()}
 
 
 def propose(
     weights: np.ndarray, metrics: Mapping[str, np.ndarray], reference: np.ndarray, limits: np.ndarray, config: ProposalConfig
 ) -> Proposal:
-    """Minimize the unweighted mean of the predicted metrics (lower is better) within caps.
+    """Minimize the unweighted mean of the fitted metrics (lower is better) within caps.
 
-    The best of many predictions is too good by chance. The interval therefore comes from simulated swarms: the fitted surface
-    plus noise, fitted and searched again; what those proposals promised beyond what the surface gives is taken off. Its width
-    is that of the larger of two standard errors: the simulated swarms' and the jackknife's, which both hold the noise.
-    Raises: ValueError for runs of another number than designs.
+    The best of many predictions is not too good by chance here: each is the mean of what the runs and the prior leave possible,
+    so a mixture that few runs are near promises little. Raises: ValueError for runs of another number than designs.
     """
-    of = fit_best(weights, metrics, config)
-    chosen, fitted, surface = of.chosen, of.predictors, of.surface
-    noise = {name: run_noise(fitted[name](weights) - losses, chosen[name].error) for name, losses in metrics.items()}
-    random = np.random.default_rng(config.seed)
-    best = lowest(surface, weights, reference, limits, random)
-    gain = _gain(surface, reference, best)
-    errors = []
-    for _ in range(config.draws):
-        again = []
-        for name in metrics:
-            noisy = fitted[name](weights) + random.normal(0, noise[name], len(weights))
-            again.append(SURROGATES[chosen[name].name](weights, noisy))
-        promised = mean_of(again)
-        there = lowest(promised, weights, reference, limits, random)
-        errors.append(_gain(promised, reference, there) - _gain(surface, reference, there))
-    spread = max(float(np.std(errors)), _folded(weights, metrics, chosen, reference, best, config.seed))
-    width = float(special.ndtri(0.5 + config.level / 2)) * spread
-    honest = float(gain - np.mean(errors))
-    return Proposal(
-        tuple(float(share) for share in best), honest, honest - width, honest + width,
-        {name: surrogate.name for name, surrogate in chosen.items()},
-        {name: surrogate.error for name, surrogate in chosen.items()},
-    )  # fmt: skip
+    fitted = fit_metrics(weights, metrics)
+    surface = mean_of(list(fitted.values()))
+    best = lowest(surface, weights, reference, limits, np.random.default_rng(config.seed))
+    predicted = surface(np.stack([reference, best]))
+    gain = float(predicted[0] - predicted[1])
+    half = gain_error(list(fitted.values()), reference, best) * _quantile(fitted, config.level)
+    noise = {name: each.noise for name, each in fitted.items()}
+    return Proposal(tuple(float(share) for share in best), gain, gain - half, gain + half, noise)
 
 
-def run_noise(residuals: np.ndarray, error: float) -> float:
-    """Standard deviation of a run by the fit alone: the residuals are too small for it and the error on unseen runs too large.
+def gain_error(fitted: Sequence[Crossed], first: np.ndarray, second: np.ndarray) -> float:
+    """Standard error of the difference of the mean metric between two mixtures.
 
-    By least squares a residual is e (1 - h) and its unseen error e, h being the leverage; the variance is near their product.
-    The unseen error alone also holds what the surface lacks between runs: with it simulated promises were far too good, and
-    .14 of the gap too much was taken off the gain on quadratic surfaces.
+    Errors of two metrics are as correlated as what their fits leave of the same runs, since one seed moves both.
     """
-    return float(np.sqrt(np.sqrt((residuals**2).mean()) * error))
+    errors = np.stack([each.errors / np.linalg.norm(each.errors) for each in fitted])
+    deviations = np.array([each.deviation(first, second) for each in fitted])
+    return float(np.sqrt(max(deviations @ (errors @ errors.T) @ deviations, 0.0))) / len(fitted)
 
 
-def _folded(
-    weights: np.ndarray,
-    metrics: Mapping[str, np.ndarray],
-    chosen: Mapping[str, Checked],
-    reference: np.ndarray,
-    best: np.ndarray,
-    seed: int,
-) -> float:
-    """Standard error of the gain at the proposal by a jackknife over tenths of the runs: it sees lack of fit, too."""
-    order = np.random.default_rng(seed).permutation(len(weights))
-    gains = []
-    for fold in range(JACKKNIFE):
-        kept = np.setdiff1d(order, order[fold::JACKKNIFE])
-        fits = [SURROGATES[chosen[name].name](weights[kept], losses[kept]) for name, losses in metrics.items()]
-        gains.append(_gain(mean_of(fits), reference, best))
-    return float(np.std(gains) * np.sqrt(JACKKNIFE - 1))
+def _quantile(fitted: Mapping[str, Crossed], level: float) -> float:
+    """Student's t: the noise is estimated."""
+    return float(special.stdtrit(min(each.degrees for each in fitted.values()), 0.5 + level / 2))
 
 
 def _check(weights: np.ndarray, metrics: Mapping[str, np.ndarray]) -> None:
@@ -151,11 +95,6 @@ def _check(weights: np.ndarray, metrics: Mapping[str, np.ndarray]) -> None:
 def mean_of(predictors: Sequence[Predictor]) -> Predictor:
     """The unweighted mean of metrics."""
     return lambda w: np.mean([predict(w) for predict in predictors], axis=0)
-
-
-def _gain(surface: Predictor, reference: np.ndarray, weights: np.ndarray) -> float:
-    predicted = surface(np.stack([reference, weights]))
-    return float(predicted[0] - predicted[1])
 
 
 def lowest(

@@ -5,39 +5,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from science.laws.descent import descend
+from science.mixtures.crossed import crossed
+from science.mixtures.law import fit_law
 
 type Predictor = Callable[[np.ndarray], np.ndarray]
 """(mixtures, sources) -> (mixtures,)."""
 type FitSurrogate = Callable[[np.ndarray, np.ndarray], Predictor]
 FOLDS = 5
 RIDGES = np.geomspace(1e-6, 1e2, 33)
-SLOPE_WIDTH = 3.0
-"""Prior width of the slopes of the log-linear law; published slopes are below it."""
 
 
 def log_linear(weights: np.ndarray, losses: np.ndarray) -> Predictor:
-    """c + exp(a + t . w) (Ye et al. 2024, arXiv 2403.16952), with a weak prior on the slopes, from a grid of floors."""
-    scale = max(float(losses.std()), 1e-9)
-    low = float(losses.min())
-    centred = weights - weights.mean(axis=0)
-    starts = []
-    for below in (0.3, 1.0, 3.0, 10.0):
-        floor = low - below * scale
-        target = np.log(losses - floor)
-        design = np.concatenate([np.ones((len(losses), 1)), centred], axis=1)
-        ridge = 1e-3 * np.eye(design.shape[1])
-        starts.append([floor, *np.linalg.solve(design.T @ design + ridge, design.T @ target)])
-
-    def residuals(p: np.ndarray) -> np.ndarray:
-        predicted = p[:, [0]] + np.exp(p[:, [1]] + p[:, 2:] @ centred.T)
-        return np.concatenate([(predicted - losses) / scale, p[:, 2:] * (0.05 / SLOPE_WIDTH)], axis=1)
-
-    with np.errstate(over="ignore", invalid="ignore"):
-        descent = descend(residuals, np.array(starts), np.inf, rounds=80, tolerance=1e-7)
-    best = descent.parameters[int(np.nanargmin(descent.objective))]
-    mean = weights.mean(axis=0)
-    return lambda w: best[0] + np.exp(best[1] + (np.atleast_2d(w) - mean) @ best[2:])
+    """The log-linear law alone."""
+    return fit_law(weights, losses)
 
 
 def quadratic(weights: np.ndarray, losses: np.ndarray) -> Predictor:
@@ -76,7 +56,9 @@ def regmix(weights: np.ndarray, losses: np.ndarray) -> Predictor:
     return lambda w: np.asarray(trees.predict(np.atleast_2d(w)))
 
 
-SURROGATES: Mapping[str, FitSurrogate] = {"log_linear": log_linear, "quadratic": quadratic, "regmix": regmix}
+SURROGATES: Mapping[str, FitSurrogate] = {
+    "crossed": crossed, "log_linear": log_linear, "quadratic": quadratic, "regmix": regmix
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ def test_surfaces_that_have_a_row_are_not_searched_again(
     rows = tmp_path / "rows.jsonl"
 
     def run(*options: str) -> tuple[str, str]:
-        asked = ["3", "8", "--draws", "2", "--without-peer", "--kinds", "quadratic", "--rows", str(rows), *options]
+        asked = ["3", "8", "--without-peer", "--kinds", "quadratic", "--rows", str(rows), *options]
         monkeypatch.setattr(sys, "argv", ["mixtures", *asked])
         main()
         printed = capsys.readouterr()

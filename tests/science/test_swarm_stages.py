@@ -25,14 +25,13 @@ from science.mixtures.fit_stage import SWARM_FIT, SwarmFitConfig
 from science.mixtures.next_round import NextMixtures
 from science.mixtures.next_round_stage import SWARM_NEXT_ROUND, NextRoundConfig, trial_names
 from science.mixtures.proposal_stage import PROPORTIONAL, PROPOSAL, SWARM_PROPOSAL, UNIFORM, NoSignalError, SwarmProposalConfig
-from science.mixtures.propose import ProposalConfig
 from science.mixtures.runs import SWARM_RUNS, Designed, SwarmRunsConfig, read_runs
 from science.mixtures.snr_stage import SWARM_SNR, SnrConfig
 from tests.trainer.tiny_run import RUN
 from trainer.spec.stage import CheckpointConfig
 
 SOURCES = (("code", 6000), ("prose", 3000), ("web", 1000))
-SEARCH = SwarmProposalConfig(SOURCES, 5000, 4.0, search=ProposalConfig(draws=4))
+SEARCH = SwarmProposalConfig(SOURCES, 5000, 4.0)
 TARGETS, METRIC, NOISE = ("poems", "noise"), "loss", 0.002
 FRESH = tuple(range(900, 906))
 

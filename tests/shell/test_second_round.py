@@ -27,7 +27,6 @@ from recipes.sweeps import RESULT_CONFIG, result, results, trial
 from resources.lab import LabResource
 from science.mixtures.next_round import NextMixtures
 from science.mixtures.proposal_stage import SwarmProposalConfig
-from science.mixtures.propose import ProposalConfig
 from science.mixtures.runs import read_runs
 
 SOURCES = ("vendored_prose", "python_topics")
@@ -45,7 +44,7 @@ def base() -> Run:
 
 def swarm(tokens: tuple[int, ...] = (1000, 1000)) -> Swarm:
     """Six designs and two repeats at two anchors; two trials in the second round."""
-    search = SwarmProposalConfig(tuple(zip(SOURCES, tokens, strict=True)), min(tokens), 4.0, search=ProposalConfig(draws=2))
+    search = SwarmProposalConfig(tuple(zip(SOURCES, tokens, strict=True)), min(tokens), 4.0)
     return Swarm("two", base(), DESIGNS, (TARGET,), search, repeats=2, second=NextMixtures(2))
 
 
