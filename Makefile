@@ -52,7 +52,7 @@ post-train: setup ## Two-digit addition: imitation, then RLOO, GRPO and a contro
 post-train-study: setup ## The same with three seeds, imitation of own right answers, two controls of DPO, and pass@k to 128 (two hours); goes on where it was killed
 	@$(PY) -m scenarios post-train-study
 
-swarm: setup ## Search a mixture: 38 trials over six sources, a frozen proposal, 24 runs by fresh seeds, a page (20 minutes); goes on where it was killed
+swarm: setup ## Search a mixture: 38 trials over six sources, a frozen proposal, 24 runs by fresh seeds, a page (20 minutes of two idle cores); goes on where it was killed
 	@$(PY) -m scenarios swarm
 
 canary-lock: setup ## Train the canary under LOCK=requirements.next.lock too (built into .venv-candidate): losses equal? speed? STEPS=60 is quicker
