@@ -169,7 +169,7 @@ def linked(source: Path, target: Path) -> None:
 
 def sum_bytes(corpus: Path) -> int:
     texts = pl.scan_parquet(sorted((corpus / "documents").glob("*.parquet")))
-    return int(texts.select(pl.col("text").str.len_bytes().sum()).collect().item())
+    return int(texts.select(pl.col("text").str.len_bytes().cast(pl.Int64).sum()).collect().item())
 
 
 # --- our side --------------------------------------------------------------------------------------------------------------

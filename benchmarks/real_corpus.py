@@ -115,7 +115,7 @@ def write_corpus(folder: Path, megabytes: float, downloads: Path) -> None:
         write_parquet(folder / "documents" / f"part-{number:05d}.parquet", frame.to_arrow())
     table.drop("text").write_parquet(folder / "truth.parquet")
     kinds = dict(table.group_by("kind").len().sort("kind").iter_rows())
-    size = int(table["text"].str.len_bytes().sum())
+    size = int(table["text"].str.len_bytes().cast(pl.Int64).sum())
     print(f"{folder}: {table.height} documents, {size / 1e6:.1f} MB of text in {len(parts)} parts; {kinds}")
 
 

@@ -116,7 +116,7 @@ def write_sorted_parts(
     ordered = documents.sort(ID)
     if ordered[ID].n_unique() != ordered.height:
         raise ValueError(f"{split}: {ordered.height - ordered[ID].n_unique()} ids occur twice; documents must be unique")
-    size = int(ordered[TEXT].str.len_bytes().sum() or 0) if TEXT in ordered.columns else 0
+    size = int(ordered[TEXT].str.len_bytes().cast(pl.Int64).sum() or 0) if TEXT in ordered.columns else 0
     bounds = part_bounds(ordered.height, size, target_bytes)
     for index, (start, stop) in enumerate(bounds):
         part = ordered[start:stop].select(schema.names).to_arrow().cast(schema)

@@ -224,7 +224,7 @@ def tokenize_shard(
     statistics: dict[str, Any] = {
         "tokens": info.num_tokens,
         "documents": info.num_documents,
-        "bytes": int(documents["text"].str.len_bytes().sum()),
+        "bytes": int(documents["text"].str.len_bytes().cast(pl.Int64).sum()),
     }
     if weights is not None:
         statistics["weight"] = float(weights.sum(dtype=np.float64))
