@@ -53,7 +53,7 @@ def propose(
 ) -> Proposal:
     """Minimize the unweighted mean of the fitted metrics (lower is better) within caps.
 
-    The best of many predictions is not too good by chance here: each is the mean of what the runs and the prior leave possible,
+    The best of many predictions is little too good by chance: each is the mean of what the runs and the priors leave possible,
     so a mixture that few runs are near promises little. Raises: ValueError for runs of another number than designs.
     """
     fitted = fit_metrics(weights, metrics)
