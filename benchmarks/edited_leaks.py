@@ -23,7 +23,7 @@ from evals.items.item import ITEMS_FILE
 from evals.scoring.intervals import wilson
 from lineage.build.nodes import Node
 from lineage.build.plan import build, build_all
-from lineage.match_tiers import PARTIAL, STANDING_TIERS
+from lineage.match_tiers import CLEAN, PARTIAL, STANDING_TIERS, WHOLE_ONLY
 from lineage.shards.execution import Execution
 from recipes.data import suite
 from recipes.suites import main_suite, wider_suites
@@ -94,7 +94,7 @@ def outcomes_of(
     texts: Sequence[str], rows: Sequence[int], index: PolicyIndex, item_of_channel: Sequence[int], promised: set[int]
 ) -> list[str]:
     """Return what a source with each text alone would say of the item `rows` [texts] in it."""
-    outcomes = ["clean" if row in promised else "whole_only" for row in rows]
+    outcomes = [CLEAN if row in promised else WHOLE_ONLY for row in rows]
     for low, batch in text_batches(texts):
         for match in index.scan(batch):
             at = low + match.document
@@ -110,7 +110,7 @@ def outcomes_of(
 def table_row(task: str, outcomes: Sequence[str]) -> str:
     found, number = outcomes.count("found"), len(outcomes)
     low, high = wilson(found, number)
-    shares = [f"{outcomes.count(name) / number:.3f}" for name in (PARTIAL, "whole_only", "clean")]
+    shares = [f"{outcomes.count(name) / number:.3f}" for name in (PARTIAL, WHOLE_ONLY, CLEAN)]
     return f"| {task} | {number} | {found / number:.3f} | {low:.3f} to {high:.3f} | " + " | ".join(shares) + " |"
 
 

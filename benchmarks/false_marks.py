@@ -5,8 +5,8 @@
 Text: `real_corpus.py` without its planted copies, in pieces of at most 4,000 characters that end at a blank line. All prose and
 all of sympy and mpmath come first, then pieces of other files in an order by digest. Suites: all of the lab, built under
 `--root` where they are missing. A mark counts as a leak if eight words in a row of an item's question, answer or passage stand
-marked piece is written to `--out`, because what words say can only be read. Bar: at most .2 % of the documents are false.
-marked piece is written to `--out`, because what the words say can only be read. Bar: at most .2 % of the documents are false.
+in the piece, and as false otherwise (`is_leak`). Every marked piece is written to `--out`, because only a reader can say what
+its words mean. Bar: at most .2 % of the documents are marked falsely.
 """
 
 import argparse

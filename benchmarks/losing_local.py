@@ -29,7 +29,7 @@ class LosingLocal:
     kept: int = 0
     """Shards that were finished then."""
 
-    begun: int = field(default=0, init=False)
+    shuffles: int = field(default=0, init=False)
 
     @property
     def moved(self) -> list[Moved]:
@@ -40,8 +40,8 @@ class LosingLocal:
 
         Raises: RuntimeError if a shard that was finished at the kill ran again.
         """
-        self.begun += 1
-        if self.begun == 1 or self.lost is not None:
+        self.shuffles += 1
+        if self.shuffles == 1 or self.lost is not None:
             return self.local.shuffle(out, step)
         stop, finished = threading.Event(), dict[Path, int]()
         thread = threading.Thread(target=self._kill, args=(out.folder / SHARD_FOLDER, step.name, stop, finished))

@@ -74,7 +74,7 @@ class WindowRules:
     of so many, which leaves out what more than `common_items` items share: an instruction is no part of a question.
     """
     partial_run_words: int = 20
-    """A run this long is a part of a question whatever its share: the drawing of a geometry problem may be four fifths of it.
+    """A run this long is a part of a question at any share: the drawing of a geometry problem may be four fifths of it.
     """
     fragment_words: int = 13
     long_run_words: int = 40

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from recipes.records.run import Run
 from recipes.records.sweep import Sweep
-from recipes.studies.mixing import HEADS, ROPE_THETA, WIDTH
-from recipes.studies.small_models import SEQ_LEN, small_model, small_run
+from recipes.studies.mixing import steady_model
+from recipes.studies.small_models import SEQ_LEN, small_run
 from recipes.study import Study
 from science.batch_stage import CriticalBatchConfig
 
@@ -36,6 +36,5 @@ def critical_batch() -> Sweep:
 def trial(batch: int, rate: float) -> Run:
     """A run at a batch and a rate, which records the noise of its gradients."""
     steps = TOKENS // (batch * SEQ_LEN)
-    model = replace(small_model(WIDTH), num_heads=HEADS, num_kv_heads=HEADS, rope_theta=ROPE_THETA, qk_norm=True)
-    run = small_run(f"b{batch}-lr{rate:g}", model, steps, rate, batch=batch, warmup_steps=round(WARMUP_SHARE * steps))
+    run = small_run(f"b{batch}-lr{rate:g}", steady_model(), steps, rate, batch=batch, warmup_steps=round(WARMUP_SHARE * steps))
     return replace(run, spec=replace(run.spec, microbatch_size=max(1, batch // MICROBATCHES), gradient_noise=True))

@@ -11,6 +11,7 @@ from recipes.studies.small_models import SEQ_LEN, small_mix, small_model, small_
 from recipes.study import Study
 from recipes.swarms import Swarm
 from science.mixtures.proposal_stage import SwarmProposalConfig
+from trainer.spec.llama import LlamaConfig
 
 WIDTH, HEADS, TOKENS, BATCH, RATE, WARMUP_STEPS = 48, 2, 1_000_000, 8, 6e-3, 200
 ROPE_THETA = 100.0
@@ -77,8 +78,12 @@ def prose_swarm() -> Swarm:
     return Swarm("prose", base(), DESIGNS, ("prose/sotu", "encyclopedia/wiki"), search)
 
 
+def steady_model() -> LlamaConfig:
+    """A model of the family whose seeds agree after a long warm-up."""
+    return replace(small_model(WIDTH), num_heads=HEADS, num_kv_heads=HEADS, rope_theta=ROPE_THETA, qk_norm=True)
+
+
 def base() -> Run:
     """The model of every trial."""
-    model = replace(small_model(WIDTH), num_heads=HEADS, num_kv_heads=HEADS, rope_theta=ROPE_THETA, qk_norm=True)
-    run = small_run("base", model, TOKENS // (BATCH * SEQ_LEN), RATE, batch=BATCH, warmup_steps=WARMUP_STEPS)
+    run = small_run("base", steady_model(), TOKENS // (BATCH * SEQ_LEN), RATE, batch=BATCH, warmup_steps=WARMUP_STEPS)
     return replace(run, data=replace(small_mix(), block_size=BLOCK))
