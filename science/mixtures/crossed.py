@@ -1,11 +1,12 @@
 """A metric over mixtures: the log-linear law, and what it leaves as crossed terms of the sources.
 
 metric = law(w) + sum b_i sqrt(w_i) + sum b_ij sqrt(w_i w_j) + noise, i < j. The coefficients b_i have a normal prior of one
-width, the b_ij of another: kriging with a trend (Rasmussen and Williams 2006, section 2.7). Both widths are those of the
-largest restricted likelihood on a grid that holds 0, where the law stands alone. Errors of predictions follow from it. The
-slopes of the law have a prior, too, which is weighed with the noise that the law alone leaves.
+width, the b_ij of another, and the slopes of the law of a third: kriging with a trend (Rasmussen and Williams 2006, section
+2.7). The widths are those of the largest restricted likelihood on a grid. For crossed terms it holds 0: the law stands alone.
+Errors of predictions follow from the joint normal.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,9 +14,9 @@ from functools import cached_property
 import numpy as np
 from scipy import linalg
 
-from science.mixtures.law import Law, fit_law, prior_precision, refit
+from science.mixtures.law import BEND, Law, fit_law, refit
 
-VARIANCES = (0.0, *np.geomspace(1e-2, 1e6, 17))
+VARIANCES = (0.0, *np.geomspace(1e-2, 1e8, 21))
 """Prior variances of coefficients, in variances of a run."""
 MOVES = (-4, -2, -1, 1, 2, 4)
 """Steps on the grid from the best pair so far."""
@@ -46,6 +47,8 @@ class Crossed:
     """(parameters, parameters): of the law's parameters, in precisions of a run."""
     errors: np.ndarray
     """(runs,): whitened residuals of the law."""
+    penalty: float
+    """Squares of the slopes in units of their prior, in variances of a run."""
 
     def __call__(self, weights: np.ndarray) -> np.ndarray:
         return self.law(weights) + (scaled(weights, self.deviations) - self.centre) @ self._coefficients
@@ -56,13 +59,14 @@ class Crossed:
 
     @property
     def degrees(self) -> float:
-        """Degrees of freedom that the noise is known by: runs less the law's parameters and what the crossed terms take up."""
-        return max(float((self.whitening**2).sum()) - len(self.law.parameters) + 1, 1.0)
+        """Degrees of freedom that the noise is known by: runs less what the law and the crossed terms take up."""
+        taken = np.trace(np.linalg.solve(self.information, self.slopes.T @ self.slopes))
+        return max(float((self.whitening**2).sum() - taken), 1.0)
 
     @property
     def noise(self) -> float:
         """Standard deviation of a run."""
-        return _noise(self.errors, self.law)
+        return float(np.sqrt((self.errors @ self.errors + self.penalty) / (len(self.errors) - 2)))
 
     def deviation(self, first: np.ndarray, second: np.ndarray) -> float:
         """Standard error of the difference of the metric between two mixtures (sources,), at the fitted variances."""
@@ -78,53 +82,53 @@ def scaled(weights: np.ndarray, deviations: Sequence[float]) -> np.ndarray:
     return np.concatenate([each * by for each, by in zip(terms_of(weights), deviations, strict=True)], axis=1)
 
 
-def _noise(errors: np.ndarray, law: Law) -> float:
-    return float(np.sqrt(errors @ errors / _degrees(errors, law)))
-
-
-def _degrees(errors: np.ndarray, law: Law) -> int:
-    """Runs less the law's parameters; weights sum to 1, so the slopes are one less than the sources."""
-    return max(len(errors) - len(law.parameters) + 1, 1)
-
-
 def crossed(weights: np.ndarray, losses: np.ndarray) -> Crossed:
-    """Fit (runs, sources) and (runs,): the law alone, then the variances and with them the law again."""
+    """Fit (runs, sources) and (runs,): the law alone, then the widths of the priors and with them the law again."""
     alone = fit_law(weights, losses)
-    precision = prior_precision(_noise(losses - alone(weights), alone), weights.shape[1])
     kernels = [each @ each.T for each in (of - of.mean(axis=0) for of in terms_of(weights))]
-    at, law = _most_likely(weights, losses, kernels, alone, precision)
-    variances = [float(VARIANCES[place]) for place in at]
-    deviations = tuple(float(np.sqrt(variance)) for variance in variances)
-    terms, whitening = scaled(weights, deviations), _whitening(kernels, variances)
-    slopes, centre = whitening @ law.derivatives(weights), terms.mean(axis=0)
-    errors = whitening @ (losses - law(weights))
-    return Crossed(law, deviations, terms - centre, centre, whitening, slopes, _information(slopes, precision), errors)
+    best = _most_likely(weights, losses, kernels, alone)
+    terms = scaled(weights, best.deviations)
+    slopes, centre = best.whitening @ best.law.derivatives(weights), terms.mean(axis=0)
+    errors = best.whitening @ (losses - best.law(weights))
+    information = _information(slopes, best.precision)
+    return Crossed(best.law, best.deviations, terms - centre, centre, best.whitening, slopes, information, errors, best.penalty)
 
 
-def _most_likely(
-    weights: np.ndarray, losses: np.ndarray, kernels: Sequence[np.ndarray], alone: Law, precision: np.ndarray
-) -> tuple[tuple[int, ...], Law]:
-    """Places on `VARIANCES` and the law there: the best equal places, then moves of one at a time until none is better."""
-    known: dict[tuple[int, ...], tuple[float, Law]] = {}
+@dataclass(frozen=True)
+class _Tried:
+    """The law under priors of given widths. `deviance` is minus twice the restricted log-likelihood, up to a constant."""
+
+    deviations: tuple[float, ...]
+    precision: np.ndarray
+    whitening: np.ndarray
+    law: Law
+    penalty: float
+    deviance: float
+
+
+def _most_likely(weights: np.ndarray, losses: np.ndarray, kernels: Sequence[np.ndarray], alone: Law) -> _Tried:
+    """The best places on `VARIANCES` of each of `terms_of` and of the slopes: of a coarse grid, then moves of one at a time."""
+    known: dict[tuple[int, ...], _Tried] = {}
+    last, errors = len(VARIANCES) - 1, losses - alone(weights)
+    bend = float(losses.var() * (errors @ errors)) / max(len(losses) - weights.shape[1] - 1, 1) / BEND**2
 
     def deviance(at: tuple[int, ...], near: Law) -> float:
         if at not in known:
-            known[at] = _deviance(weights, losses, _whitening(kernels, [VARIANCES[place] for place in at]), near, precision)
-        return known[at][0]
+            known[at] = _tried(weights, losses, kernels, [VARIANCES[place] for place in at], near, bend)
+        return known[at].deviance
 
-    for place in range(0, len(VARIANCES), 2):
-        deviance((place,) * len(kernels), alone)
-    best = min(known, key=lambda at: known[at][0])
+    for crossing, slope in itertools.product(range(0, last + 1, 3), range(last // 2, last + 1, 3)):
+        deviance((*(crossing,) * len(kernels), slope), alone)
+    best = min(known, key=lambda at: known[at].deviance)
     while True:
-        last = len(VARIANCES) - 1
         moved = [
-            (*best[:number], min(max(best[number] + move, 0), last), *best[number + 1 :])
-            for number in range(len(kernels))
+            (*best[:number], min(max(best[number] + move, number == len(kernels)), last), *best[number + 1 :])
+            for number in range(len(best))
             for move in (*MOVES, -last)
         ]
-        lower = min(moved, key=lambda at: deviance(at, known[best][1]))
-        if known[lower][0] >= known[best][0] - 1e-9:
-            return best, known[best][1]
+        lower = min(moved, key=lambda at: deviance(at, known[best].law))
+        if known[lower].deviance >= known[best].deviance - 1e-9:
+            return known[best]
         best = lower
 
 
@@ -135,18 +139,24 @@ def _whitening(kernels: Sequence[np.ndarray], variances: Sequence[float]) -> np.
     return np.asarray(linalg.solve_triangular(np.linalg.cholesky(covariance), np.eye(runs), lower=True))
 
 
-def _deviance(
-    weights: np.ndarray, losses: np.ndarray, whitening: np.ndarray, near: Law, precision: np.ndarray
-) -> tuple[float, Law]:
-    """Minus twice the restricted log-likelihood up to a constant, the variance of a run at its best; and the law there."""
+def _tried(
+    weights: np.ndarray, losses: np.ndarray, kernels: Sequence[np.ndarray], variances: Sequence[float], near: Law, bend: float
+) -> _Tried:
+    """The law under prior variances of `terms_of` and of the slopes, and the prior precision of the bend."""
+    *of_terms, of_slopes = variances
+    whitening = _whitening(kernels, of_terms)
+    precision = np.array([0.0, bend] + [1 / of_slopes] * weights.shape[1])
     law = refit(near, weights, losses, whitening, precision)
     errors = whitening @ (losses - law(weights))
+    penalty = float(precision[2:] @ law.parameters[2:] ** 2)
     information = _information(whitening @ law.derivatives(weights), precision)
     logs = -2 * float(np.log(np.diag(whitening)).sum()) + float(np.linalg.slogdet(information)[1])
-    return _degrees(errors, law) * float(np.log(errors @ errors)) + logs, law
+    logs -= float(np.log(precision[2:]).sum())
+    deviance = (len(losses) - 2) * float(np.log(errors @ errors + penalty)) + logs
+    return _Tried(tuple(float(np.sqrt(variance)) for variance in of_terms), precision, whitening, law, penalty, deviance)
 
 
 def _information(slopes: np.ndarray, precision: np.ndarray) -> np.ndarray:
-    """Of the law's parameters. A trace of all keeps it regular: weights sum to 1, so one direction of the slopes is empty."""
+    """Of the law's parameters, in precisions of a run. A trace of all keeps it regular where a metric is flat."""
     seen = slopes.T @ slopes + np.diag(precision)
     return seen + 1e-12 * np.trace(seen) * np.eye(len(seen))

@@ -63,7 +63,7 @@ def draw(runs: SwarmRuns, best: dict[str, str], seed: int, path: Path) -> None:
 
 SWARM_FIT = Stage(
     "science.swarm_fit",
-    "2",
+    "3",
     compare_surrogates,
     description="Error of every surrogate on runs of a swarm that it did not see.",
     checks=("file_set",),

@@ -72,7 +72,7 @@ def _page(name: str, facts: Mapping[str, Any], weights: Mapping[str, Mapping[str
 
 SWARM_NEXT_ROUND = Stage(
     "science.swarm_round",
-    "2",
+    "3",
     make_next_round,
     description="The mixtures of a swarm's second round, chosen from the runs of the first.",
     checks=("file_set",),

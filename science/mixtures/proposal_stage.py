@@ -149,7 +149,7 @@ def page(name: str, facts: Mapping[str, Any], weights: Mapping[str, Mapping[str,
 
 SWARM_PROPOSAL = Stage(
     "science.swarm_proposal",
-    "2",
+    "3",
     make_proposal,
     description="The mixture that a swarm proposes, with its predicted gain, frozen before its confirmation.",
     checks=("file_set",),

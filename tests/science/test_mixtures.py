@@ -104,15 +104,15 @@ def test_crossed_terms_are_kriging_with_the_law_as_trend() -> None:
 def test_metrics_that_fail_together_have_a_wider_gain_than_metrics_that_fail_apart() -> None:
     surface = known_surface("log_linear", 4, 2)
     weights = swarm(surface.prior, surface.limits, 30, 2)
-    random = np.random.default_rng(0)
-    one, other = random.normal(0, 0.01, (2, 30))
-    level = surface.metrics["m0"](weights)
-    apart, together = (
-        propose(weights, {"a": level + one, "b": level + noise}, surface.prior, surface.limits, ProposalConfig())
-        for noise in (other, one)
-    )
-    ratio = (together.high - together.low) / (apart.high - apart.low)
-    assert 1.2 < ratio < 2, ratio
+    level, ratios = surface.metrics["m0"](weights), []
+    for seed in range(5):
+        one, other = np.random.default_rng(seed).normal(0, 0.002, (2, 30))
+        apart, together = (
+            propose(weights, {"a": level + one, "b": level + noise}, surface.prior, surface.limits, ProposalConfig())
+            for noise in (other, one)
+        )
+        ratios.append((together.high - together.low) / (apart.high - apart.low))
+    assert 1.2 < np.median(ratios) < 1.7, ratios  # the root of 2 where both fits have the same errors
 
 
 def test_a_second_round_lies_at_the_optimum_where_the_runs_determine_it_and_apart_where_they_do_not() -> None:
