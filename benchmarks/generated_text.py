@@ -26,8 +26,9 @@ MEAN_WORDS, SIGMA = 600, 0.9
 """Of the lengths, which are lognormal."""
 COPIED, EXACT = 0.25, 0.4
 EDIT_RATES = (0.005, 0.01, 0.02, 0.04, 0.08)
-POOL = 4_096
-"""Documents that can be copied. More text needs more of them: 250,000 copies of 4,096 documents have no small clusters."""
+BYTES_A_COPIED = 80_000
+"""Text for each document that can be copied: four copies each on average, one or two of most, many of the first. With the same
+number of them at every size clusters would grow with the text."""
 
 TRUTH = {"number": pl.Int64, "id": pl.String, "of": pl.Int64, "edited": pl.Float64}
 """Columns of the truth: a document's number and id; for a copy the number of the document that it copies, and the share of
@@ -69,9 +70,9 @@ def learnt(speeches: Path) -> Model:
     return Model(np.array(words.to_list(), object), numbers[1:][order], starts)
 
 
-def documents(model: Model, num_bytes: int, seed: int, copied: int = POOL) -> Iterator[Document]:
-    """Yield documents until they have so many bytes; the first `copied` new ones can be copied."""
-    choose = np.random.default_rng(seed)
+def documents(model: Model, num_bytes: int, seed: int) -> Iterator[Document]:
+    """Yield documents until they have so many bytes; the first new ones can be copied, one for `BYTES_A_COPIED` bytes."""
+    choose, copied = np.random.default_rng(seed), max(1, num_bytes // BYTES_A_COPIED)
     pool: list[tuple[int, np.ndarray]] = []
     size = number = 0
     while size < num_bytes:
@@ -123,7 +124,6 @@ def write(
     seed: int,
     part_bytes: int = 32_000_000,
     *,
-    copied: int = POOL,
     truth: Path | None = None,
 ) -> int:
     """Write documents as Parquet files (`id`, `text`) of about so many bytes; return the bytes of all texts.
@@ -135,7 +135,7 @@ def write(
         truth.mkdir()
     held: list[Document] = []
     size = total = first = number = 0
-    for document in documents(model, num_bytes, seed, copied):
+    for document in documents(model, num_bytes, seed):
         held.append(document)
         size += len(document.text.encode())
         if size >= part_bytes:

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.generated_text import POOL, SPEECHES, learnt, write
+from benchmarks.generated_text import SPEECHES, learnt, write
 from benchmarks.large_corpus_truth import POOLED_FROM, REPEATS_FROM, UNRELATED_BELOW, Judged, judge, off_theory, recall_table
 from benchmarks.memory import measured
 from benchmarks.plan_data import MEGABYTE, prepare, stage_nodes
@@ -46,9 +46,6 @@ from lineage.tables.local import LocalEngine
 
 STAGES = ("normalized", "minhash", "duplicates", "contamination", "corpus", "tokens")
 SEED = 11
-BYTES_A_COPIED = 80_000
-"""Text for each document that can be copied: four copies each on average, one or two of most, thousands of the first."""
-
 LOOK_SECONDS = 2.0
 WALL_MINUTES, MEMORY_GB, DISK_GB, MOST_MOVED = 60, 12, 30, 3
 KEPT, FOUND, STANDARD_ERRORS = 0.6, 0.99, 4
@@ -102,8 +99,7 @@ def run(folder: Path, options: argparse.Namespace) -> tuple[int, list[StageUse],
     model = learnt(SPEECHES)
     prepare(folder, model, options.root)
     started, size = time.monotonic(), int(options.mb * MEGABYTE)
-    copied = max(POOL, size // BYTES_A_COPIED)
-    given = write(folder / "documents", model, size, SEED, copied=copied, truth=folder / "truth")
+    given = write(folder / "documents", model, size, SEED, truth=folder / "truth")
     print(f"{given / 1e6:,.0f} MB of text in {time.monotonic() - started:.0f} s", flush=True)
     del model
     in_a_process(folder, "raw", 1)

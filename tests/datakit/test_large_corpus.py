@@ -29,7 +29,7 @@ def invented(words: int = 3_000) -> Model:
 
 
 def test_the_truth_says_what_was_copied(tmp_path):
-    total = write(tmp_path / "documents", invented(), 600_000, seed=1, part_bytes=150_000, copied=40, truth=tmp_path / "truth")
+    total = write(tmp_path / "documents", invented(), 600_000, seed=1, part_bytes=150_000, truth=tmp_path / "truth")
     texts = pl.read_parquet(tmp_path / "documents" / "*.parquet")
     truth = pl.read_parquet(tmp_path / "truth" / "*.parquet")
     assert texts["id"].to_list() == truth["id"].to_list() and truth["number"].to_list() == list(range(truth.height))
@@ -65,7 +65,7 @@ def test_workers_change_nothing_and_what_was_planted_is_found(tmp_path, monkeypa
     made = {}
     for workers in (1, 2):
         folder = tmp_path / f"{workers}"
-        write(folder / "documents", invented(), 1_200_000, seed=2, part_bytes=300_000, copied=100, truth=folder / "truth")
+        write(folder / "documents", invented(), 1_200_000, seed=2, part_bytes=300_000, truth=folder / "truth")
         (folder / "given").mkdir()
         train_tokenizer(
             pl.read_parquet(folder / "documents" / "*.parquet")["text"].head(20).to_list(), folder / "given" / TOKENIZER_FILE
