@@ -24,7 +24,6 @@ LAYERS = {
 }  # fmt: skip
 """Width -> layers and heads."""
 TOKENIZER_SAMPLE_BYTES = 4_000_000
-SEEDS_AT_CENTRE = 3
 TASK, METRIC = "python", "nats"
 
 
@@ -37,6 +36,8 @@ class Study:
     held_out: tuple[tuple[float, int], ...]
     text_bytes: int
     batch: int = 2
+    seeds: int = 3
+    """Runs at each centre."""
     held_out_sequences: int = 700
     draws: int = 200
     multipliers: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0)
@@ -72,6 +73,7 @@ SMALLEST = Study(
     ((1e9, (8,), 8), (2e9, (8,), 8)),
     (),
     text_bytes=400_000,
+    seeds=1,
     held_out_sequences=20,
     multipliers=(1.0,),
 )
@@ -129,7 +131,7 @@ def trials(study: Study, multiplier: float) -> Iterator[tuple[Expected, Node]]:
     """Every trial of the sweep with the node of its result."""
     for budget, widths, centre in study.budgets:
         for width in widths:
-            for seed in range(SEEDS_AT_CENTRE if width == centre else 1):
+            for seed in range(study.seeds if width == centre else 1):
                 name = named(budget, width, f"s{seed}")
                 yield Expected(name, budget), trial_of(study, "", name, run_of(study, name, width, budget, seed, multiplier))
 
