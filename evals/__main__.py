@@ -1,7 +1,8 @@
-"""`python -m evals job.json`: the whole interface between an orchestrator and the evaluator."""
+"""`python -m evals job.json...`: the whole interface between an orchestrator and the evaluator."""
 
 import logging
 import sys
+from functools import partial
 from pathlib import Path
 
 from evals.audit.contamination_scores import score_contamination
@@ -10,16 +11,25 @@ from evals.reports.gap import measure_gap
 from evals.tasks.evaluate import evaluate
 from evals.tasks.export_check import check_export
 from evals.tasks.trial_result import score_trial
+from lineage.jobs.given_jobs import run_each, takes_many
 from lineage.jobs.job import read_job
+from trainer.inference import keep_programs
 
 
 def main(arguments: list[str]) -> None:
-    """Run the job of a job file; its stage decides which evaluation it is."""
-    if len(arguments) != 1:
-        raise SystemExit("usage: python -m evals job.json (lineage/jobs/job.py says what a job file holds)")
+    """Run the jobs of job files; the stage of each decides which evaluation it is."""
+    if not arguments:
+        raise SystemExit(
+            "usage: python -m evals job.json... (lineage/jobs/job.py says what a job file holds), or - for files named on "
+            "standard input"
+        )
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S")
     logging.getLogger("jax").setLevel(logging.WARNING)  # JAX warns about every back-end that is absent.
-    job = read_job(Path(arguments[0]))
+    run_each(arguments, partial(_run, many=takes_many(arguments)))
+
+
+def _run(file: Path, many: bool) -> None:
+    job = read_job(file)
     engines = {
         EVAL_RESULT.name: evaluate,
         CONTAMINATION_SCORES.name: score_contamination,
@@ -28,7 +38,9 @@ def main(arguments: list[str]) -> None:
         TRIAL_RESULT.name: score_trial,
     }
     if job.spec.stage not in engines:
-        raise SystemExit(f"{arguments[0]} is a job of {job.spec.stage}; the evaluator runs {', '.join(engines)}")
+        raise ValueError(f"{file} is a job of {job.spec.stage}; the evaluator runs {', '.join(engines)}")
+    if many:
+        keep_programs(job.store.scratch / "compiled", many=True)
     engines[job.spec.stage](job)
 
 

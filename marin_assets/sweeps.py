@@ -2,15 +2,17 @@
 
 Trials of a swarm have a third, the mixture of each. One operation makes all of them, many trials in one Dagster run. Each
 trial is reported when it ends, so an interrupted run shows what it finished, and the next one continues with the rest. A trial
-that diverged is a result.
+that diverged is a result. On one machine a single process trains all of them, and then another one scores them.
 """
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
 import dagster as dg
 
 from lineage.build.nodes import MissingArtifactError, Node, ancestors_first, exists
 from lineage.build.plan import Built
+from lineage.jobs.kept_process import keeping_process
 from marin_assets.areas import owners
 from marin_assets.data import mix_assets, token_assets
 from marin_assets.data_stages import FILES
@@ -86,25 +88,51 @@ def trials_asset(whose: str, templates: Sequence[AssetTemplate]) -> dg.AssetsDef
         backfill_policy=dg.BackfillPolicy.multi_run(TRIALS_PER_RUN),
     )
     def run_trials(context: dg.AssetExecutionContext, lab: dg.ResourceParam[Lab]) -> Iterator[dg.MaterializeResult]:
-        failed: list[str] = []
-        selected = [template for template, key in zip(templates, keys, strict=True) if key in context.selected_asset_keys]
-        for name in context.partition_keys:
-            try:
-                for template in selected:
-                    _make(context, lab, _node(lab, template, name), own)
-            except Exception as error:  # one trial that fails leaves the others their turn; the run fails at its end
-                context.log.error(f"trial {name} failed: {type(error).__name__}: {error}")
-                failed.append(f"{name} ({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''})")
+        failed: dict[str, str] = {}
+        with keeping_process(lab.launcher) as launcher:
+            asked = [number for number, key in enumerate(keys) if key in context.selected_asset_keys]
+            for number, template in enumerate(templates[: max(asked) + 1]):  # a result that is asked for needs its trial first
+                _make_all(context, replace(lab, launcher=launcher), template, own, failed, asked=number in asked)
         if failed:
             more = f" and {len(failed) - SHOWN_FAILURES} more" if len(failed) > SHOWN_FAILURES else ""
+            shown = "; ".join(f"{name} ({why})" for name, why in list(failed.items())[:SHOWN_FAILURES])
             raise dg.Failure(
-                f"{len(failed)} of {len(context.partition_keys)} trials of {whose} failed: "
-                f"{'; '.join(failed[:SHOWN_FAILURES])}{more}. Materialize them again: finished trials are reused",
+                f"{len(failed)} of {len(context.partition_keys)} trials of {whose} failed: {shown}{more}. Materialize them "
+                "again: finished trials are reused",
                 allow_retries=False,
             )
         yield from ()  # each trial was reported by itself, with its own version
 
     return run_trials
+
+
+def _make_all(
+    context: dg.AssetExecutionContext,
+    lab: Lab,
+    template: AssetTemplate,
+    own: Collection[tuple[str, ...]],
+    failed: dict[str, str],
+    *,
+    asked: bool,
+) -> None:
+    """Make one asset of every trial that has not failed yet, and say how many are done. If it was not asked for, existing ones
+    are not reported again.
+
+    A trial that fails leaves the others their turn; the Dagster run fails at its end.
+    """
+    asset, names = "/".join(template.example.key), context.partition_keys
+    for number, name in enumerate(names):
+        if name in failed:
+            continue
+        context.log.info(f"{asset}: {number - len(failed)} done, {name} runs, {len(failed)} failed of {len(names)}")
+        try:
+            node = _node(lab, template, name)
+            if asked or not exists(lab.store, node):
+                _make(context, lab, node, own)
+        except Exception as error:
+            context.log.error(f"trial {name} failed: {type(error).__name__}: {error}")
+            failed[name] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    context.log.info(f"{asset}: {len(names) - len(failed)} of {len(names)} done, {len(failed)} failed")
 
 
 def _node(lab: Lab, template: AssetTemplate, name: str) -> Node:

@@ -70,8 +70,7 @@ def build_here(store: Store, node: Node, run_id: str) -> float:
 
 def run_here(launch: LaunchRequest) -> LaunchRecord:
     """The launcher of a worker: run the job of a run or of a trial's result in this process."""
-    import jax  # the parent needs neither
-
+    from trainer.programs import keep_programs  # the parent needs no JAX
     from trainer.progress import LogLines
     from trainer.running import Running
     from trainer.signals import Stop
@@ -79,9 +78,7 @@ def run_here(launch: LaunchRequest) -> LaunchRecord:
 
     logging.getLogger("jax").setLevel(logging.ERROR)
     job = read_job(launch.job_path)
-    if jax.config.jax_compilation_cache_dir is None:  # all runs of one shape share a program
-        jax.config.update("jax_compilation_cache_dir", str(job.store.scratch / "compiled"))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+    keep_programs(job.store.scratch / "compiled", many=True)  # all runs of one shape share a program
     if job.spec.stage == TRIAL_RESULT.name:
         score_trial(job)
     else:

@@ -1,4 +1,4 @@
-"""`python -m trainer FILE`: run a job file of an orchestrator, or a spec file of a person (`trainer.spec_file`)."""
+"""`python -m trainer FILE...`: run job files of an orchestrator, or spec files of a person (`trainer.spec_file`)."""
 
 import faulthandler
 import logging
@@ -7,7 +7,9 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 
 import jax
@@ -15,12 +17,14 @@ from rich.console import Console
 
 from lineage.artifact.store import Artifact
 from lineage.jobs.child_processes import HUGE_PAGES
+from lineage.jobs.given_jobs import run_each, takes_many
 from lineage.jobs.job import job_folder
 from trainer.determinism import ask
 from trainer.pair_scores import score_pairs
 from trainer.processes import INDEX, NotMetError, join
-from trainer.progress import shown
-from trainer.running import running_of
+from trainer.programs import keep_programs
+from trainer.progress import Show, shown
+from trainer.running import Running, running_of
 from trainer.signals import LEFT, PreemptedError, Stop
 from trainer.spec.pair_stage import PAIR_SCORES
 from trainer.spec.stage import TRIAL
@@ -30,17 +34,16 @@ from trainer.trial import run_trial
 
 
 def main(arguments: list[str]) -> None:
-    """Run a spec or a job with settings from the command line."""
-    if not arguments or "=" in arguments[-1]:
+    """Run specs or jobs with settings from the command line."""
+    settings = list(takewhile(lambda argument: "=" in argument, arguments))
+    files = arguments[len(settings) :]
+    if not files or any("=" in file for file in files):
         raise SystemExit(
-            "usage: python -m trainer [NAME=VALUE ...] FILE, settings (trainer/running.py), then a spec "
-            "(docs/recipes/add_a_run.md) or a job (lineage/jobs/job.py)"
+            "usage: python -m trainer [NAME=VALUE ...] FILE..., settings (trainer/running.py), then specs "
+            "(docs/recipes/add_a_run.md) or jobs (lineage/jobs/job.py), or - for files named on standard input"
         )
-    *settings, file = arguments
     ask(os.environ)
     logging.getLogger("jax").setLevel(logging.WARNING)  # JAX warns about every missing back-end
-    # A thread in C: it prints all stacks and ends the process even if the interpreter is blocked or a peer hangs.
-    watchdog = partial(faulthandler.dump_traceback_later, exit=True)
     console = Console(stderr=True)
     stop = Stop()
     stop.listen()  # before the processes meet, which may take minutes
@@ -48,13 +51,10 @@ def main(arguments: list[str]) -> None:
         with shown(console, is_first=os.environ.get(INDEX, "0") == "0") as show:
             running = running_of(os.environ, settings)
             join(os.environ, stop)
-            job = open_job(Path(file))
-            keep_programs(job.store.scratch / "compiled", jax.default_backend())
-            if job.spec.stage == PAIR_SCORES.name:
-                score_pairs(job)
-                return
-            run = run_trial if job.spec.stage == TRIAL.name else train
-            checkpoint = run(job, running, stop, watchdog, show)
+            if takes_many(files) and jax.distributed.is_initialized():
+                raise SystemExit(f"{len(files)} files for several processes; give one, so that all processes have the same job")
+            how = _How(running, stop, show, takes_many(files), console.is_terminal)
+            run_each(files, partial(_run, how=how), leave=(PreemptedError, NotMetError))
     except PreemptedError as error:
         logging.getLogger("trainer").warning("%s", error)
         raise SystemExit(LEFT) from error
@@ -68,18 +68,35 @@ def main(arguments: list[str]) -> None:
         logging.getLogger("trainer").exception("this process failed; it ends at once so that its peers end too")
         logging.shutdown()
         os._exit(1)  # jax.distributed shutdown blocks for five minutes (measured): peers wait for this process in a collective
+
+
+@dataclass(frozen=True)
+class _How:
+    """How a process runs the files that it is given."""
+
+    running: Running
+    stop: Stop
+    show: Show
+    many: bool
+    draws: bool
+
+
+def _run(file: Path, how: _How) -> None:
+    # A thread in C: it prints all stacks and ends the process even if the interpreter is blocked or a peer hangs.
+    watchdog = partial(faulthandler.dump_traceback_later, exit=True)
+    job = open_job(file)
+    keep_programs(job.store.scratch / "compiled", many=how.many)
+    try:
+        if job.spec.stage == PAIR_SCORES.name:
+            score_pairs(job)
+            return
+        run = run_trial if job.spec.stage == TRIAL.name else train
+        checkpoint = run(job, how.running, how.stop, watchdog, how.show)
+    finally:
+        if how.many:  # a process that waits for the next file has not stalled
+            faulthandler.cancel_dump_traceback_later()
     if jax.process_index() == 0 and "diverged" not in checkpoint.manifest.extra:
-        report(checkpoint, job_folder(job) / "loss.png", draw=console.is_terminal)
-
-
-def keep_programs(folder: Path, platform: str) -> None:
-    """Keep compiled programs of accelerators in a folder, so that a restart on this machine does not compile again.
-
-    A folder that JAX_COMPILATION_CACHE_DIR names is kept. Programs of CPUs take seconds and are not kept.
-    """
-    if platform != "cpu" and jax.config.jax_compilation_cache_dir is None:
-        jax.config.update("jax_compilation_cache_dir", str(folder))
-        logging.getLogger("trainer").info("compiled programs are kept in %s (JAX_COMPILATION_CACHE_DIR)", folder)
+        report(checkpoint, job_folder(job) / "loss.png", draw=how.draws)
 
 
 def with_huge_pages(command: Sequence[str], environment: Mapping[str, str]) -> None:

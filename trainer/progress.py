@@ -69,7 +69,7 @@ class Bar:
     def step(self, report: StepReport) -> None:
         if self.task is None:
             self.task = self.progress.add_task("", total=report.num_steps, completed=report.step, start=True)
-        self.progress.update(self.task, completed=report.step, description=report.numbers())
+        self.progress.update(self.task, completed=report.step, total=report.num_steps, description=report.numbers())
 
 
 @contextmanager

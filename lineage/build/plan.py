@@ -16,6 +16,7 @@ from lineage.build.stage_run import run_here
 from lineage.jobs.child_processes import run_subprocess
 from lineage.jobs.claims import check_inputs_stay
 from lineage.jobs.job import Inputs, Job, Launcher, LaunchRecord, Listener, run_job
+from lineage.jobs.kept_process import runs_here
 from lineage.jobs.regions import guard_reads
 from lineage.jobs.summary import summarizing
 from lineage.shards.execution import ONE_WORKER, Execution
@@ -116,7 +117,7 @@ def _build(store: Store, node: Node, how: _How, memo: Memo) -> Built:
     log.info("%s: started (%s %s)", node.name, node.stage.name, node.stage.version)
     packages = tuple(code.packages)
     job = Job(store, spec, inputs, code.fingerprint, how.run_id, node.stage.gate, tuple(waivers), packages, how.execution)
-    requested = node.hardware[0] if node.hardware and how.launcher not in (None, run_subprocess) else ""
+    requested = node.hardware[0] if node.hardware and not runs_here(how.launcher) else ""
     with summarizing(store, spec, how.run_id, requested) as attempt:
         check_inputs_stay(store, spec.name, spec.inputs)
         if node.stage.job is None:

@@ -41,10 +41,21 @@ def run_subprocess(launch: LaunchRequest, python: str = sys.executable) -> Launc
     launched = LaunchRecord(place, "this machine", attempts)
     failed = [child.returncode for child in children if child.returncode != 0]
     if failed:
-        tail = "\n".join(launch.log_path.read_text().splitlines()[-LOG_TAIL_LINES:])
-        message = f"{launch.name}: `{' '.join(command)}` ended with status {failed[0]}; the end of {launch.log_path}:\n{tail}"
-        raise JobFailedError(message, launched)
+        raise job_failed(launch, command, failed[0], launched)
     return launched
+
+
+def job_failed(launch: LaunchRequest, command: Sequence[str], status: int, launched: LaunchRecord) -> JobFailedError:
+    """Return the error of a job that ended with a status: its command and the end of its log."""
+    tail = "\n".join(launch.log_path.read_text().splitlines()[-LOG_TAIL_LINES:])
+    message = f"{launch.name}: `{' '.join(command)}` ended with status {status}; the end of {launch.log_path}:\n{tail}"
+    return JobFailedError(message, launched)
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of a job's process."""
+    path = os.pathsep.join(filter(None, (str(IMPORT_ROOT), os.environ.get("PYTHONPATH"))))
+    return {**HUGE_PAGES, **ASKED, **os.environ, "PYTHONPATH": path}
 
 
 def _how_it_ended(status: int) -> str:
@@ -54,9 +65,7 @@ def _how_it_ended(status: int) -> str:
 @contextmanager
 def _children(command: Sequence[str], indices: int) -> Iterator[list[subprocess.Popen[str]]]:
     """Yield the processes. At the end of the block they have ended; by SIGTERM if the block ends early."""
-    root = lab_folder()
-    path = os.pathsep.join(filter(None, (str(IMPORT_ROOT), os.environ.get("PYTHONPATH"))))
-    base = {**HUGE_PAGES, **ASKED, **os.environ, "PYTHONPATH": path}
+    root, base = lab_folder(), environment()
     children: list[subprocess.Popen[str]] = []
     try:
         for index in range(max(1, indices)):

@@ -1,4 +1,4 @@
-"""A job that does what its file says, for tests of launchers: `python -m quick_job job.json`.
+"""A job that does what its file says, for tests of launchers: `python -m quick_job job.json...`.
 
 The file: `{"steps": [{"print": "text"}, {"sleep": 0.5}, {"wait_for": "path"}, {"touch": "path"}, {"exit": 3}]}`, or a list of
 such lists under `attempts`, of which the n-th attempt does the n-th (counted by files beside `counter`). Environment variables
@@ -11,6 +11,8 @@ import os
 import sys
 import time
 from pathlib import Path
+
+from lineage.jobs.given_jobs import run_each
 
 
 def main(job: Path) -> None:
@@ -55,4 +57,4 @@ def meet() -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    run_each(sys.argv[1:], main)

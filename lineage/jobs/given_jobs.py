@@ -1,0 +1,56 @@
+"""The job files that a process is given: `python -m module FILE...`, or `-` for files whose paths come on standard input."""
+
+import logging
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+FROM_INPUT = "-"
+ENDED = "marin: this job ended with status "
+"""Start of the line that says that a job of `-` is over; the next path may come."""
+log = logging.getLogger(__name__)
+
+
+def takes_many(files: Sequence[str]) -> bool:
+    """Whether a process runs more than one job."""
+    return len(files) > 1 or FROM_INPUT in files
+
+
+def run_each(files: Sequence[str], run: Callable[[Path], None], leave: tuple[type[Exception], ...] = ()) -> None:
+    """Run job files one after another. With several, a job that fails is logged and leaves the others their turn.
+
+    Raises: what `run` raises, for one file, and always what is in `leave`; SystemExit naming the files that failed.
+    """
+    if not takes_many(files):
+        run(Path(files[0]))
+        return
+    failed = []
+    for file in _given(files):
+        status = 0
+        try:
+            run(Path(file))
+        except leave:
+            raise
+        except Exception:
+            log.exception("%s failed", file)
+            failed.append(file)
+            status = 1
+        if FROM_INPUT in files:
+            sys.stderr.flush()
+            print(f"{ENDED}{status}", flush=True)
+    if failed and FROM_INPUT not in files:
+        raise SystemExit(f"{len(failed)} of {len(files)} jobs failed: {', '.join(failed)}")
+
+
+def status_of(line: str) -> int | None:
+    """Return the status that a line of output reports, or None for any other line."""
+    status = line.removeprefix(ENDED).strip()
+    return int(status) if line.startswith(ENDED) and status.isdecimal() else None
+
+
+def _given(files: Sequence[str]) -> Iterator[str]:
+    for file in files:
+        if file == FROM_INPUT:
+            yield from (line.rstrip("\n") for line in iter(sys.stdin.readline, ""))
+        else:
+            yield file
