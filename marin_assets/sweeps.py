@@ -89,7 +89,7 @@ def trials_asset(whose: str, templates: Sequence[AssetTemplate]) -> dg.AssetsDef
     )
     def run_trials(context: dg.AssetExecutionContext, lab: dg.ResourceParam[Lab]) -> Iterator[dg.MaterializeResult]:
         failed: dict[str, str] = {}
-        with keeping_process(lab.launcher) as launcher:
+        with keeping_process(lab.trials or lab.launcher) as launcher:
             asked = [number for number, key in enumerate(keys) if key in context.selected_asset_keys]
             for number, template in enumerate(templates[: max(asked) + 1]):  # a result that is asked for needs its trial first
                 _make_all(context, replace(lab, launcher=launcher), template, own, failed, asked=number in asked)

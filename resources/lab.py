@@ -41,6 +41,8 @@ class Lab:
     launcher: Launcher
     fan_out: FanOut | None = None
     """Runs shards of data stages on other machines; None: in the step."""
+    trials: Launcher | None = None
+    """Takes the trials of all Dagster runs of this process, one after another; None: each Dagster run has its own."""
 
     @staticmethod
     def at(

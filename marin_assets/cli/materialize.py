@@ -13,6 +13,7 @@ from rich.console import Console
 
 from lineage.artifact.store import Artifact
 from lineage.build.nodes import Node, ancestors_first, exists, resolve
+from lineage.jobs.kept_process import keeping_process
 from lineage.memory import release_freed_memory
 from lineage.shards.worker_pool import WorkerPool
 from marin_assets.cli.console import print_json
@@ -69,9 +70,20 @@ def materialize_with_ancestors(key: str, partition: str | None) -> Artifact:
     with dg.DagsterInstance.get() as instance, WorkerPool() as pool:
         keep_engines(instance)
         lab = lab_from_environment().lab(priority=INTERACTIVE, pool=pool)
-        node, target = node_after_rounds(lab, instance, key, partition)
-        make(lab, instance, ancestors_first([node]), _trainings(key) | {node.key: target}, remade=[node])
+        with keeping_process(lab.launcher) as trials:
+            lab = dataclasses.replace(lab, trials=trials)
+            node, target = node_after_rounds(lab, instance, key, partition)
+            make(lab, instance, by_depth(ancestors_first([node])), _trainings(key) | {node.key: target}, remade=[node])
     return resolve(lab.store, node)
+
+
+def by_depth(nodes: Sequence[Node]) -> list[Node]:
+    """Return nodes sorted by the length of the longest chain of their inputs: all trials of a sweep, then all their results, so
+    that one process can train them and another one score them. The nodes hold all their inputs, inputs first."""
+    depth: dict[str, int] = {}
+    for node in nodes:
+        depth[node.name] = 1 + max((depth[parent.name] for parent in node.parents()), default=0)
+    return sorted(nodes, key=lambda node: depth[node.name])
 
 
 def node_after_rounds(lab: Lab, instance: dg.DagsterInstance, key: str, partition: str | None) -> tuple[Node, list[str]]:
@@ -82,7 +94,7 @@ def node_after_rounds(lab: Lab, instance: dg.DagsterInstance, key: str, partitio
             return _node(lab, key, partition)
         except NotProposedError as error:
             log.info("%s is made first: it says what the trials of its round are", error.node.name)
-            make(lab, instance, ancestors_first([error.node]), {})
+            make(lab, instance, by_depth(ancestors_first([error.node])), {})
 
 
 def make(

@@ -11,6 +11,7 @@ from small_runs import small_ferry, small_run
 from lineage.artifact.store import Store
 from lineage.build.nodes import ancestors_first, exists, resolve
 from lineage.build.plan import build
+from marin_assets.cli.materialize import by_depth
 from marin_assets.consistency import check_consistency
 from marin_assets.definitions import build_defs
 from recipes.lab import Declarations
@@ -85,6 +86,15 @@ def test_a_sweep_trains_scores_and_reports_every_trial(tmp_path: Path) -> None:
 def test_a_sweep_that_contradicts_itself_is_refused(change, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         change(small_sweep().trials)
+
+
+def test_all_trials_come_before_their_results_and_inputs_before_what_is_made_of_them() -> None:
+    nodes = by_depth(ancestors_first(results(small_sweep())))
+    assert [node.key[-1] for node in nodes if node.key[0] == "sweeps"] == ["trial"] * 3 + ["result"] * 3
+    seen: set[str] = set()
+    for node in nodes:
+        assert {parent.name for parent in node.parents()} <= seen
+        seen.add(node.name)
 
 
 def test_a_trial_is_not_the_run_of_that_name() -> None:
