@@ -70,7 +70,7 @@ class KeptProcess:
         return child.wait()
 
     def _child_for(self, command: list[str]) -> subprocess.Popen[str]:
-        if self._child is None or command != self._command:
+        if self._child is None or self._child.poll() is not None or command != self._command:
             self.end()
             pipe = subprocess.PIPE
             self._child = subprocess.Popen(

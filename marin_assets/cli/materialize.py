@@ -11,9 +11,10 @@ import dagster as dg
 import typer
 from rich.console import Console
 
+from evals.items.stage import TRIAL_RESULT
 from lineage.artifact.store import Artifact
 from lineage.build.nodes import Node, ancestors_first, exists, resolve
-from lineage.jobs.kept_process import keeping_process
+from lineage.jobs.kept_process import KeptProcess, keeping_process
 from lineage.memory import release_freed_memory
 from lineage.shards.worker_pool import WorkerPool
 from marin_assets.cli.console import print_json
@@ -29,6 +30,7 @@ from recipes.runs import checkpoint
 from recipes.searches import NotProposedError
 from resources.dagster_private import keep_engines
 from resources.lab import PRIORITY_TAG, Lab, lab_from_environment
+from trainer.spec.stage import TRIAL
 
 log = logging.getLogger(__name__)
 SHOWN_PARTITIONS = 20
@@ -118,6 +120,8 @@ def make(
             if lines is not None:
                 lines.reused(node.name)
             continue
+        if isinstance(lab.trials, KeptProcess) and node.stage.name not in (TRIAL.name, TRIAL_RESULT.name):
+            lab.trials.end()  # another job may need the accelerator that it holds
         asset_key = dg.AssetKey(list(made_by.get(node.key, node.key)))
         asset = definitions.resolve_assets_def(asset_key)
         partition = node.partition if asset.partitions_def is not None else None
