@@ -4,7 +4,8 @@ import dataclasses
 import difflib
 import logging
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Annotated
 
 import dagster as dg
@@ -40,9 +41,20 @@ INTERACTIVE = "interactive"
 def materialize(
     asset: Annotated[str, typer.Argument(help="Asset key, e.g. runs/tiny/training or corpus/default.")],
     partition: Annotated[str | None, typer.Option(help="Partition, for an asset that has partitions.")] = None,
+    of_all: Annotated[bool, typer.Option("--all", help="All partitions, such as all trials of a sweep.")] = False,
     as_json: Annotated[bool, AS_JSON] = False,
 ) -> None:
     """Materialize one canonical asset and whatever is missing above it, one Dagster run each; or a report, scout or probe."""
+    if of_all:
+        if partition is not None:
+            raise ValueError(f"--all and --partition {partition}; give one of them")
+        artifacts = materialize_all(asset)
+        if as_json:
+            print_json([{"name": each.name, "uri": each.uri, "data_version": each.data_version} for each in artifacts])
+        else:
+            for each in artifacts:
+                Console().print(f"{each.name} is at {each.uri}", soft_wrap=True, markup=False)
+        return
     if not is_artifact(asset) and (upkeep := materialize_upkeep(asset, partition)) is not None:
         if as_json:
             print_json(dataclasses.asdict(upkeep))
@@ -69,14 +81,41 @@ def materialize_with_ancestors(key: str, partition: str | None) -> Artifact:
 
     Raises: ValueError for a key that the graph lacks, and errors of the engines.
     """
+    with _at_work() as (lab, instance):
+        node, target = node_after_rounds(lab, instance, key, partition)
+        make(lab, instance, by_depth(ancestors_first([node])), _trainings(key) | {node.key: target}, remade=[node])
+    return resolve(lab.store, node)
+
+
+def materialize_all(key: str) -> list[Artifact]:
+    """Materialize all partitions of an asset that are missing, with what is missing above them; one process runs all trials.
+
+    Raises: ValueError for a key that the graph lacks, or whose partitions are not fixed; errors of the engines.
+    """
+    family = {"/".join(template.example.key): template for template in declared_templates()}.get(key)
+    with _at_work() as (lab, instance):
+        if family is None or not isinstance(family.partitions_def, dg.StaticPartitionsDefinition):
+            _node(lab, key, None)  # a key that nobody knows, or without partitions, is refused as ever
+            raise ValueError(f"the partitions of {key} are not fixed; give one with --partition")
+        nodes = []
+        for name in family.partitions_def.get_partition_keys():
+            node = family.node_at(lab, name)
+            if isinstance(node, Node):
+                nodes.append(node)
+            else:
+                log.warning("%s[%s] is left out: %s", key, name, node.reason)
+        make(lab, instance, by_depth(ancestors_first(nodes)), {})
+    return [resolve(lab.store, node) for node in nodes]
+
+
+@contextmanager
+def _at_work() -> Iterator[tuple[Lab, dg.DagsterInstance]]:
+    """Yield the lab of a person who waits, and Dagster's instance. One process runs all trials."""
     with dg.DagsterInstance.get() as instance, WorkerPool() as pool:
         keep_engines(instance)
         lab = lab_from_environment().lab(priority=INTERACTIVE, pool=pool)
         with keeping_process(lab.launcher) as trials:
-            lab = dataclasses.replace(lab, trials=trials)
-            node, target = node_after_rounds(lab, instance, key, partition)
-            make(lab, instance, by_depth(ancestors_first([node])), _trainings(key) | {node.key: target}, remade=[node])
-    return resolve(lab.store, node)
+            yield dataclasses.replace(lab, trials=trials), instance
 
 
 def by_depth(nodes: Sequence[Node]) -> list[Node]:
