@@ -95,15 +95,8 @@ def materialize_all(key: str) -> list[Artifact]:
     family = {"/".join(template.example.key): template for template in declared_templates()}.get(key)
     with _at_work() as (lab, instance):
         if family is None or not isinstance(family.partitions_def, dg.StaticPartitionsDefinition):
-            _node(lab, key, None)  # a key that nobody knows, or without partitions, is refused as ever
-            raise ValueError(f"the partitions of {key} are not fixed; give one with --partition")
-        nodes = []
-        for name in family.partitions_def.get_partition_keys():
-            node = family.node_at(lab, name)
-            if isinstance(node, Node):
-                nodes.append(node)
-            else:
-                log.warning("%s[%s] is left out: %s", key, name, node.reason)
+            raise ValueError(f"{key} has no fixed partitions, so --all is not for it; give its key alone, or one --partition")
+        nodes = [_node(lab, key, name)[0] for name in family.partitions_def.get_partition_keys()]
         make(lab, instance, by_depth(ancestors_first(nodes)), {})
     return [resolve(lab.store, node) for node in nodes]
 
@@ -214,6 +207,9 @@ def _node(lab: Lab, key: str, partition: str | None) -> tuple[Node, list[str]]:
         near = difflib.get_close_matches(key, [*trained, *rewarded, *families], n=3, cutoff=0.5)
         meant = f"did you mean {', '.join(near)}?" if near else "`make ui` shows every key"
         raise ValueError(f"the graph has no asset {key!r}; {meant}")
+    writer = f"{key.rpartition('/')[0]}/training"
+    if key.endswith("/checkpoint") and (writer in trained or writer in rewarded):
+        raise ValueError(f"{key} is written by {writer}; materialize that")
     family = families[key]
     _check_partition(key, family, partition)
     node = family.node_at(lab, partition)
@@ -233,7 +229,8 @@ def _check_partition(key: str, family: AssetTemplate, partition: str | None) -> 
         return
     there = partitions_of(family)
     if partition is None:
-        raise ValueError(f"{key} has partitions; give one with --partition: {_listed(there)}")
+        of_all = " or all with --all" if isinstance(family.partitions_def, dg.StaticPartitionsDefinition) else ""
+        raise ValueError(f"{key} has partitions; give one with --partition{of_all}: {_listed(there)}")
     if isinstance(family.partitions_def, dg.StaticPartitionsDefinition) and partition not in there:
         near = difflib.get_close_matches(partition, there, n=3)
         meant = f"did you mean {' or '.join(near)}? " if near else ""

@@ -17,7 +17,7 @@ from lineage.build.plan import build
 from lineage.config import to_jsonable
 from lineage.storage.digests import identity_digest
 from lineage.writing.write import writing
-from marin_assets.cli.materialize import materialize_with_ancestors, node_after_rounds
+from marin_assets.cli.materialize import materialize_all, materialize_with_ancestors, node_after_rounds
 from marin_assets.consistency import check_consistency
 from marin_assets.declared_table import tabled
 from marin_assets.definitions import build_defs
@@ -230,6 +230,9 @@ def test_the_command_makes_partitions_of_rounds_and_the_rounds_before_them(home:
         assert instance.get_materialized_partitions(dg.AssetKey(["sweeps", "more", "result"])) == {"r1|t1"}
         assert materialize_with_ancestors("sweeps/more/proposal", "r2").spec.partition == "r2"
         assert instance.get_dynamic_partitions("rounds of more") == ["r1", "r2"]
+        first = search().first
+        every = materialize_all(f"sweeps/{first.name}/result")
+        assert [each.spec.partition for each in every] == [run.name for run in first.trials], "they are there"
     assert {row.name for row in read_table(resolve(opened.store, of.table(1)))} == {"a", "b", "c", "wild", "r1-t0", "r1-t1"}
 
 
