@@ -120,19 +120,20 @@ def _make_all(
 
     A trial that fails leaves the others their turn; the Dagster run fails at its end.
     """
-    asset, names = "/".join(template.example.key), context.partition_keys
-    for number, name in enumerate(names):
+    asset, names, done = "/".join(template.example.key), context.partition_keys, 0
+    for name in names:
         if name in failed:
             continue
-        context.log.info(f"{asset}: {number - len(failed)} done, {name} runs, {len(failed)} failed of {len(names)}")
+        context.log.info(f"{asset}: {done} done, {name} runs, {len(failed)} failed of {len(names)}")
         try:
             node = _node(lab, template, name)
             if asked or not exists(lab.store, node):
                 _make(context, lab, node, own)
+            done += 1
         except Exception as error:
             context.log.error(f"trial {name} failed: {type(error).__name__}: {error}")
             failed[name] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-    context.log.info(f"{asset}: {len(names) - len(failed)} of {len(names)} done, {len(failed)} failed")
+    context.log.info(f"{asset}: {done} of {len(names)} done, {len(failed)} failed")
 
 
 def _node(lab: Lab, template: AssetTemplate, name: str) -> Node:

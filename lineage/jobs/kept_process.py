@@ -86,7 +86,7 @@ def _output(child: subprocess.Popen[str], path: str) -> Iterator[str]:
     with suppress(BrokenPipeError):  # it died after its last job; its output says why
         child.stdin.write(path + "\n")
         child.stdin.flush()
-    yield from iter(child.stdout.readline, "")  # a caller that stops reading would close the pipe itself, but not this
+    yield from iter(child.stdout.readline, "")  # not from the pipe: it would be closed when the caller stops reading
 
 
 @contextmanager
