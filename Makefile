@@ -78,8 +78,8 @@ libtpu: setup ## Install the compiler of TPUs into .libtpu for the long tests (1
 	@sh tools/libtpu.sh
 
 test-long: setup extras libtpu ## Run the slow tests, every property with 300 examples, and the tests of optional packages in .venv-extras
-	@$(PY) -m pytest -n 3 -m '(slow or hypothesis) and not cluster' --hypothesis-profile long -o faulthandler_timeout=900
-	@.venv-extras/bin/python -m pytest -m 'not cluster' $(OF_EXTRAS)
+	@$(PY) -m pytest -n 4 -m '(slow or hypothesis) and not cluster' --hypothesis-profile long -o faulthandler_timeout=900
+	@.venv-extras/bin/python -m pytest -n 2 -m 'not cluster' $(OF_EXTRAS)
 
 scale-test: extras ## Near-duplicates by one worker, by two, and by a real Ray cluster that loses a machine: digests, bytes (some minutes)
 	@.venv-extras/bin/python -m benchmarks.scale_test --mb $(or $(MB),40)
