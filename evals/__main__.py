@@ -5,6 +5,8 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import jax
+
 from evals.audit.contamination_scores import score_contamination
 from evals.items.stage import CONTAMINATION_SCORES, EVAL_RESULT, EXPORT_CANARY, GAP, TRIAL_RESULT
 from evals.reports.gap import measure_gap
@@ -40,7 +42,7 @@ def _run(file: Path, many: bool) -> None:
     if job.spec.stage not in engines:
         raise ValueError(f"{file} is a job of {job.spec.stage}; the evaluator runs {', '.join(engines)}")
     if many:
-        keep_programs(job.store.scratch / "compiled", many=True)
+        keep_programs(job.store.scratch / "compiled", jax.default_backend(), many=True)
     engines[job.spec.stage](job)
 
 

@@ -70,7 +70,9 @@ def build_here(store: Store, node: Node, run_id: str) -> float:
 
 def run_here(launch: LaunchRequest) -> LaunchRecord:
     """The launcher of a worker: run the job of a run or of a trial's result in this process."""
-    from trainer.programs import keep_programs  # the parent needs no JAX
+    import jax  # the parent needs none of these
+
+    from trainer.programs import keep_programs
     from trainer.progress import LogLines
     from trainer.running import Running
     from trainer.signals import Stop
@@ -78,7 +80,7 @@ def run_here(launch: LaunchRequest) -> LaunchRecord:
 
     logging.getLogger("jax").setLevel(logging.ERROR)
     job = read_job(launch.job_path)
-    keep_programs(job.store.scratch / "compiled", many=True)  # all runs of one shape share a program
+    keep_programs(job.store.scratch / "compiled", jax.default_backend(), many=True)  # all runs of one shape share a program
     if job.spec.stage == TRIAL_RESULT.name:
         score_trial(job)
     else:

@@ -85,7 +85,7 @@ def _run(file: Path, how: _How) -> None:
     # A thread in C: it prints all stacks and ends the process even if the interpreter is blocked or a peer hangs.
     watchdog = partial(faulthandler.dump_traceback_later, exit=True)
     job = open_job(file)
-    keep_programs(job.store.scratch / "compiled", many=how.many)
+    keep_programs(job.store.scratch / "compiled", jax.default_backend(), many=how.many)
     try:
         if job.spec.stage == PAIR_SCORES.name:
             score_pairs(job)

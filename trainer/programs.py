@@ -2,7 +2,7 @@
 
 import hashlib
 import logging
-import platform
+import platform as machine
 from pathlib import Path
 
 import jax
@@ -12,7 +12,7 @@ SHORTEST_SECONDS = 0.3
 MOST_BYTES = 1 << 30
 
 
-def keep_programs(folder: Path, *, many: bool) -> None:
+def keep_programs(folder: Path, platform: str, *, many: bool) -> None:
     """Keep compiled programs in a folder. A folder that JAX_COMPILATION_CACHE_DIR names is kept.
 
     Programs of CPUs take seconds, so they are kept only in a process with `many` jobs, apart for each kind of CPU: a program
@@ -20,7 +20,7 @@ def keep_programs(folder: Path, *, many: bool) -> None:
     """
     if jax.config.jax_compilation_cache_dir is not None:
         return
-    if jax.default_backend() == "cpu":
+    if platform == "cpu":
         if not many:
             return
         folder = folder / f"cpu-{_cpu()}"
@@ -33,6 +33,6 @@ def keep_programs(folder: Path, *, many: bool) -> None:
 def _cpu() -> str:
     """A name for this kind of CPU: what it can do, as Linux lists it."""
     listed = Path("/proc/cpuinfo")
-    text = listed.read_text() if listed.exists() else platform.processor()
+    text = listed.read_text() if listed.exists() else machine.processor()
     flags = next((line for line in text.splitlines() if line.startswith(("flags", "Features"))), text)
-    return hashlib.sha256(f"{platform.machine()} {flags}".encode()).hexdigest()[:8]
+    return hashlib.sha256(f"{machine.machine()} {flags}".encode()).hexdigest()[:8]

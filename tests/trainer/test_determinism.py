@@ -9,8 +9,8 @@ import jax
 import pytest
 from tiny_run import ROOT, RUN, job_of
 
-from trainer.__main__ import keep_programs
 from trainer.determinism import FLAG, OVERLAP, ask, note
+from trainer.programs import keep_programs
 from trainer.train import train
 
 
@@ -55,15 +55,21 @@ def test_what_the_trainer_asks_is_read_by_xla() -> None:
 
 
 def test_programs_of_accelerators_are_kept(tmp_path: Path) -> None:
-    """A folder that the user names has priority. Programs of a CPU are not kept."""
-    before = jax.config.jax_compilation_cache_dir
+    """A folder that the user names has priority. Programs of a CPU are not kept for one job."""
+    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs", "jax_compilation_cache_max_size")
+    before = {name: getattr(jax.config, name) for name in names}
     try:
         jax.config.update("jax_compilation_cache_dir", None)
-        keep_programs(tmp_path, "cpu")
+        keep_programs(tmp_path, "cpu", many=True)
+        kept = jax.config.jax_compilation_cache_dir
+        assert kept is not None and Path(kept).parent == tmp_path, "apart for each kind of CPU"
+        jax.config.update("jax_compilation_cache_dir", None)
+        keep_programs(tmp_path, "cpu", many=False)
         assert jax.config.jax_compilation_cache_dir is None
-        keep_programs(tmp_path, "gpu")
+        keep_programs(tmp_path, "gpu", many=False)
         assert jax.config.jax_compilation_cache_dir == str(tmp_path)
-        keep_programs(tmp_path / "other", "gpu")
+        keep_programs(tmp_path / "other", "gpu", many=True)
         assert jax.config.jax_compilation_cache_dir == str(tmp_path)
     finally:
-        jax.config.update("jax_compilation_cache_dir", before)
+        for name, value in before.items():
+            jax.config.update(name, value)
