@@ -8,7 +8,7 @@ PY := .venv/bin/python
 OF_EXTRAS := tests/datakit/test_datatrove_steps.py tests/datakit/test_datatrove_files.py \
 	tests/standards/test_croissant_itself.py tests/standards/test_keyless.py tests/lineage/test_ray_tasks.py \
 	tests/datakit/test_fasttext_scorer.py tests/datakit/test_contamination_paraphrase.py tests/post_training/test_environments.py \
-	tests/science/test_search.py
+	tests/standards/test_export.py::test_a_keyless_signature_of_something_else_is_a_finding tests/science/test_search.py
 # Tests that compile programs. They run in workers of their own, which stay small: no worker imports and collects all tests.
 COMPILING := tests/evals tests/post_training tests/trainer
 PACKAGES := lineage datakit trainer serving evals science recipes marin_assets resources sensors jobs partitions scenarios standards operations post_training
@@ -86,8 +86,9 @@ scale-test: extras ## Near-duplicates by one worker, by two, and by a real Ray c
 
 cluster-test: setup ## Jobs, gangs and a run on a real Kubernetes API server; builds the control plane once (minutes; needs root and Debian's sources)
 	@[ -n "$$MARIN_KUBECONFIG" ] || bash tests/lab/build_kube.sh
-	@$(PY) -m pytest -n 0 -m cluster tests/lab/test_launches.py tests/lab/test_gangs.py tests/lab/test_line_in_pods.py \
-		tests/lab/test_indexed.py tests/lab/test_indexed_whole.py tests/lab/test_rights.py tests/lab/test_two_hosts_in_pods.py
+	@$(PY) -m pytest -n 0 -m cluster tests/lab/test_launches.py tests/lab/test_gangs.py tests/lab/test_run_in_pods.py \
+		tests/lab/test_trials_in_pods.py tests/lab/test_indexed.py tests/lab/test_indexed_whole.py tests/lab/test_rights.py \
+		tests/lab/test_two_hosts_in_pods.py
 
 cluster-ferry: setup ## Today's smoke ferry through Kubernetes Jobs, a bucket and PostgreSQL, held to the local ferry (a quarter of an hour); RUNNERS=2 gives data stages to Indexed Jobs
 	@bash tests/lab/build_kube.sh

@@ -15,6 +15,7 @@ from evals.tasks.export_check import check_export
 from evals.tasks.trial_result import score_trial
 from lineage.jobs.given_jobs import run_each, takes_many
 from lineage.jobs.job import read_job
+from lineage.jobs.job_list import job_files
 from trainer.inference import keep_programs
 
 
@@ -22,12 +23,13 @@ def main(arguments: list[str]) -> None:
     """Run the jobs of job files; the stage of each decides which evaluation it is."""
     if not arguments:
         raise SystemExit(
-            "usage: python -m evals job.json... (lineage/jobs/job.py says what a job file holds), or - for files named on "
-            "standard input"
+            "usage: python -m evals FILE..., jobs (lineage/jobs/job.py) or lists of jobs (job_list.py), or - for files "
+            "named on standard input"
         )
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S")
     logging.getLogger("jax").setLevel(logging.WARNING)  # JAX warns about every back-end that is absent.
-    run_each(arguments, partial(_run, many=takes_many(arguments)))
+    with job_files(arguments) as files:
+        run_each(files, partial(_run, many=takes_many(files)))
 
 
 def _run(file: Path, many: bool) -> None:
@@ -41,6 +43,9 @@ def _run(file: Path, many: bool) -> None:
     }
     if job.spec.stage not in engines:
         raise ValueError(f"{file} is a job of {job.spec.stage}; the evaluator runs {', '.join(engines)}")
+    if many and job.is_made():  # by a process before this one
+        logging.getLogger("evals").info("%s is there already", job.spec.name)
+        return
     if many:
         keep_programs(job.store.scratch / "compiled", jax.default_backend(), many=True)
     engines[job.spec.stage](job)

@@ -41,7 +41,7 @@ class Progress:
 
     work: str
     total: int
-    wanted: bool = field(default_factory=lambda: ASKED.items() <= os.environ.items())
+    wanted: bool = field(default_factory=lambda: is_asked())
     last: float = float("-inf")
 
     def at(self, done: int, numbers: Callable[[], Mapping[str, float]] = dict) -> None:
@@ -49,8 +49,18 @@ class Progress:
         if not self.wanted or (done < self.total and time.monotonic() - self.last < SECONDS):
             return
         self.last = time.monotonic()
-        sys.stdout.write(line_of(ProgressMessage(self.work, done, self.total, numbers())))
-        sys.stdout.flush()
+        send(ProgressMessage(self.work, done, self.total, numbers()))
+
+
+def is_asked() -> bool:
+    """Whether the launcher of this process reads messages."""
+    return ASKED.items() <= os.environ.items()
+
+
+def send(note: ProgressMessage) -> None:
+    """Write a message to the output, at once."""
+    sys.stdout.write(line_of(note))
+    sys.stdout.flush()
 
 
 def line_of(note: ProgressMessage) -> str:

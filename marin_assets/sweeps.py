@@ -2,17 +2,21 @@
 
 Trials of a swarm have a third, the mixture of each. One operation makes all of them, many trials in one Dagster run. Each
 trial is reported when it ends, so an interrupted run shows what it finished, and the next one continues with the rest. A trial
-that diverged is a result. On one machine a single process trains all of them, and then another one scores them.
+that diverged is a result. One process trains all of them, and then another one scores them: a child of this one, or a pod.
 """
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import dagster as dg
 
 from lineage.build.nodes import MissingArtifactError, Node, ancestors_first, exists
 from lineage.build.plan import Built
-from lineage.jobs.kept_process import keeping_process
+from lineage.build.together import build_together
+from lineage.jobs.given_jobs import started_job
+from lineage.jobs.kept_process import keeping_process, runs_here
+from lineage.messages import ProgressMessage
 from marin_assets.areas import owners
 from marin_assets.data import mix_assets, token_assets
 from marin_assets.data_stages import FILES
@@ -20,6 +24,7 @@ from marin_assets.describe import describe, materialization
 from marin_assets.event_log import STAGE_METADATA
 from marin_assets.factory import AssetTemplate, dependencies
 from partitions.axes import trials
+from recipes.hardware import alternatives
 from recipes.records.placement import SwarmTrialOf
 from recipes.records.sweep import Sweep
 from recipes.runs import mixture
@@ -120,20 +125,81 @@ def _make_all(
 
     A trial that fails leaves the others their turn; the Dagster run fails at its end.
     """
-    asset, names, done = "/".join(template.example.key), context.partition_keys, 0
-    for name in names:
+    count = _Count(context, "/".join(template.example.key), failed)
+    nodes: dict[str, Node] = {}
+    for name in context.partition_keys:
         if name in failed:
             continue
-        context.log.info(f"{asset}: {done} done, {name} runs, {len(failed)} failed of {len(names)}")
-        try:
+        with count.failures_of(name):
             node = _node(lab, template, name)
             if asked or not exists(lab.store, node):
+                nodes[name] = node
+            else:
+                count.done += 1
+    if len(nodes) > 1 and _share_a_pod(lab, nodes.values()):
+        _make_together(context, lab, nodes, count)
+    else:
+        for name, node in nodes.items():
+            count.say(f"{name} runs")
+            with count.failures_of(name):
                 _make(context, lab, node, own)
-            done += 1
+                count.done += 1
+    count.say("ended")
+
+
+@dataclass
+class _Count:
+    """How many trials have an asset, and which failed and why."""
+
+    context: dg.AssetExecutionContext
+    asset: str
+    failed: dict[str, str]
+    done: int = 0
+
+    @contextmanager
+    def failures_of(self, name: str) -> Iterator[None]:
+        """Keep an error of the block as that of a trial."""
+        try:
+            yield
         except Exception as error:
-            context.log.error(f"trial {name} failed: {type(error).__name__}: {error}")
-            failed[name] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-    context.log.info(f"{asset}: {done} of {len(names)} done, {len(failed)} failed")
+            self.fail(name, error)
+
+    def fail(self, name: str, error: Exception) -> None:
+        self.context.log.error(f"trial {name} failed: {type(error).__name__}: {error}")
+        self.failed[name] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+
+    def say(self, what: str) -> None:
+        total = len(self.context.partition_keys)
+        self.context.log.info(f"{self.asset}: {self.done} done, {what}, {len(self.failed)} failed of {total}")
+
+
+def _share_a_pod(lab: Lab, nodes: Collection[Node]) -> bool:
+    """Whether one pod makes all of them. Here a process is kept for them, and jobs of several hosts are launched one by one."""
+    if runs_here(lab.launcher) or any(node.stage.job is None for node in nodes):
+        return False
+    names = {name for node in nodes for name in node.hardware or ("cpu",)}
+    return all(shape.pods == 1 for shape in alternatives(tuple(sorted(names))))
+
+
+def _make_together(context: dg.AssetExecutionContext, lab: Lab, nodes: Mapping[str, Node], count: _Count) -> None:
+    """Make the trials in one launch; report each when it ends."""
+    name_of = {id(node): name for name, node in nodes.items()}
+    count.say(f"{len(nodes)} are made or are there")
+
+    def ended(node: Node, built: Built | Exception) -> None:
+        if isinstance(built, Exception):
+            count.fail(name_of[id(node)], built)
+            return
+        context.log_event(_event(built))
+        count.done += 1
+
+    def heard(node: Node, note: ProgressMessage) -> None:
+        observing(context, dg.AssetKey(list(node.key)), node.partition)(note)
+        if started_job(note) is not None:
+            count.say(f"{name_of[id(node)]} runs")
+
+    run_id, execution = context.run.run_id, lab.execution
+    build_together(lab.store, list(nodes.values()), lab.launcher, ended, heard, execution=execution, run_id=run_id)
 
 
 def _node(lab: Lab, template: AssetTemplate, name: str) -> Node:

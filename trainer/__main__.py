@@ -19,6 +19,7 @@ from lineage.artifact.store import Artifact
 from lineage.jobs.child_processes import HUGE_PAGES
 from lineage.jobs.given_jobs import run_each, takes_many
 from lineage.jobs.job import job_folder
+from lineage.jobs.job_list import job_files
 from trainer.determinism import ask
 from trainer.pair_scores import score_pairs
 from trainer.processes import INDEX, NotMetError, join
@@ -36,8 +37,8 @@ from trainer.trial import run_trial
 def main(arguments: list[str]) -> None:
     """Run specs or jobs with settings from the command line."""
     settings = list(takewhile(lambda argument: "=" in argument, arguments))
-    files = arguments[len(settings) :]
-    if not files or any("=" in file for file in files):
+    given = arguments[len(settings) :]
+    if not given or any("=" in file for file in given):
         raise SystemExit(
             "usage: python -m trainer [NAME=VALUE ...] FILE..., settings (trainer/running.py), then specs "
             "(docs/recipes/add_a_run.md) or jobs (lineage/jobs/job.py), or - for files named on standard input"
@@ -48,7 +49,7 @@ def main(arguments: list[str]) -> None:
     stop = Stop()
     stop.listen()  # before the processes meet, which may take minutes
     try:
-        with shown(console, is_first=os.environ.get(INDEX, "0") == "0") as show:
+        with job_files(given) as files, shown(console, is_first=os.environ.get(INDEX, "0") == "0") as show:
             running = running_of(os.environ, settings)
             join(os.environ, stop)
             if takes_many(files) and jax.distributed.is_initialized():
@@ -85,6 +86,9 @@ def _run(file: Path, how: _How) -> None:
     # A thread in C: it prints all stacks and ends the process even if the interpreter is blocked or a peer hangs.
     watchdog = partial(faulthandler.dump_traceback_later, exit=True)
     job = open_job(file)
+    if how.many and job.is_made():  # by a process before this one
+        logging.getLogger("trainer").info("%s is there already", job.spec.name)
+        return
     keep_programs(job.store.scratch / "compiled", jax.default_backend(), many=how.many)
     try:
         if job.spec.stage == PAIR_SCORES.name:

@@ -65,7 +65,7 @@ def build(
     GateError naming inputs that lack shards;
     IncompleteError; ForeignReadError for reads from another region's bucket above the budget.
     """
-    how = _How(execution, launcher, fan_out, listener, run_id)
+    how = How(execution, launcher, fan_out, listener, run_id)
     return _build(store, node, how, Memo())
 
 
@@ -82,14 +82,14 @@ def build_all(
     An artifact is looked up once, however many nodes need it. Raises: as `build`.
     """
     wanted, memo = list(nodes), Memo()
-    how = _How(execution, launcher, None, None, run_id)
+    how = How(execution, launcher, None, None, run_id)
     for node in ancestors_first(wanted):
         memo.keep(node, _build(store, node, how, memo).artifact)
     return [resolve_with(store, node, memo) for node in wanted]
 
 
 @dataclass(frozen=True)
-class _How:
+class How:
     """How artifacts are made: the options of `build`."""
 
     execution: Execution
@@ -99,7 +99,39 @@ class _How:
     run_id: str
 
 
-def _build(store: Store, node: Node, how: _How, memo: Memo) -> Built:
+def _build(store: Store, node: Node, how: How, memo: Memo) -> Built:
+    prepared = prepare(store, node, how, memo)
+    if isinstance(prepared, Built):
+        return prepared
+    job, spec = prepared.job, prepared.job.spec
+    log.info("%s: started (%s %s)", node.name, node.stage.name, node.stage.version)
+    with summarizing(store, spec, how.run_id, prepared.hardware) as attempt:
+        check_inputs_stay(store, spec.name, spec.inputs)
+        if node.stage.job is None:
+            guard_reads(store, spec.name, _flat(job.inputs))  # a job checks where it runs (`read_job`)
+            artifact, attempt.launched = run_here(node.stage, node.config, job, prepared.lacking, how.fan_out, how.listener)
+        else:
+            if how.execution.pool is not None:
+                how.execution.pool.end()  # the job may need the memory of idle workers, and cannot use them
+            ran = run_job(node.stage.job, job, how.launcher or run_subprocess, node.options, how.listener)
+            artifact, attempt.launched = ran.artifact, ran.launched
+    use = artifact.manifest.resources
+    log.info("%s: done in %.1f s, peak %.0f MiB", node.name, use.wall_seconds, use.peak_rss_bytes / 2**20)
+    return Built(artifact, reused=False, launched=attempt.launched)
+
+
+@dataclass(frozen=True)
+class ToMake:
+    """A job whose inputs are fit to build on. `lacking` is an artifact without some of its shards, which it completes."""
+
+    job: Job
+    hardware: str
+    """What it asks of a launcher of a cluster; empty: the hardware of this machine."""
+    lacking: Artifact | None
+
+
+def prepare(store: Store, node: Node, how: How, memo: Memo) -> Built | ToMake:
+    """Return the existing artifact of a node, or what makes it. Raises: as `build`, before any work starts."""
     if node.stage.gate is not None:
         _refuse_unresolved(store, node, memo)
     inputs = inputs_of(store, node, memo)
@@ -114,23 +146,10 @@ def _build(store: Store, node: Node, how: _How, memo: Memo) -> Built:
         waivers = check_launch(store, spec.name, spec.inputs, node.stage.gate, utc_today())
     else:
         waivers = apply_waivers(store, spec.name, incomplete_inputs(_flat(inputs)), utc_today())
-    log.info("%s: started (%s %s)", node.name, node.stage.name, node.stage.version)
     packages = tuple(code.packages)
     job = Job(store, spec, inputs, code.fingerprint, how.run_id, node.stage.gate, tuple(waivers), packages, how.execution)
-    requested = node.hardware[0] if node.hardware and not runs_here(how.launcher) else ""
-    with summarizing(store, spec, how.run_id, requested) as attempt:
-        check_inputs_stay(store, spec.name, spec.inputs)
-        if node.stage.job is None:
-            guard_reads(store, spec.name, _flat(inputs))  # a job checks where it runs (`read_job`)
-            artifact, attempt.launched = run_here(node.stage, node.config, job, existing, how.fan_out, how.listener)
-        else:
-            if how.execution.pool is not None:
-                how.execution.pool.end()  # the job may need the memory of idle workers, and cannot use them
-            ran = run_job(node.stage.job, job, how.launcher or run_subprocess, node.options, how.listener)
-            artifact, attempt.launched = ran.artifact, ran.launched
-    use = artifact.manifest.resources
-    log.info("%s: done in %.1f s, peak %.0f MiB", node.name, use.wall_seconds, use.peak_rss_bytes / 2**20)
-    return Built(artifact, reused=False, launched=attempt.launched)
+    hardware = node.hardware[0] if node.hardware and not runs_here(how.launcher) else ""
+    return ToMake(job, hardware, existing)
 
 
 def _flat(inputs: Inputs) -> Iterator[Artifact]:

@@ -5,9 +5,12 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from lineage.messages import ProgressMessage, is_asked, send
+
 FROM_INPUT = "-"
 ENDED = "marin: this job ended with status "
 """Start of the line that says that a job of `-` is over; the next path may come."""
+_STARTED = "job "
 log = logging.getLogger(__name__)
 
 
@@ -25,8 +28,10 @@ def run_each(files: Sequence[str], run: Callable[[Path], None], leave: tuple[typ
         run(Path(files[0]))
         return
     failed = []
-    for file in _given(files):
+    for number, file in enumerate(_given(files)):
         status = 0
+        if len(files) > 1 and is_asked():
+            send(ProgressMessage(f"{_STARTED}{Path(file).stem}", number, len(files), {"failed": len(failed)}))
         try:
             run(Path(file))
         except leave:
@@ -40,6 +45,11 @@ def run_each(files: Sequence[str], run: Callable[[Path], None], leave: tuple[typ
             print(f"{ENDED}{status}", flush=True)
     if failed and FROM_INPUT not in files:
         raise SystemExit(f"{len(failed)} of {len(files)} jobs failed: {', '.join(failed)}")
+
+
+def started_job(note: ProgressMessage) -> str | None:
+    """Return the name of the job whose start a message of a process with several files says; `done` jobs ended before it."""
+    return note.work.removeprefix(_STARTED) if note.work.startswith(_STARTED) else None
 
 
 def status_of(line: str) -> int | None:

@@ -150,6 +150,11 @@ class Job:
     execution: Execution = ONE_WORKER
     """How the process runs shards."""
 
+    def is_made(self) -> bool:
+        """Whether its artifact is there, with all its shards."""
+        made = self.store.find(self.spec)
+        return made is not None and not made.manifest.omitted
+
     @contextmanager
     def writing(self, spec: ArtifactSpec, meter: Meter | None = None, replacing: Artifact | None = None) -> Iterator[Writer]:
         """Write an artifact of this job (its own, or an earlier checkpoint of the same run)."""
@@ -162,9 +167,15 @@ class Job:
 
 def write_job(job: Job, path: Path) -> None:
     """Write the job file that `read_job` reads."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(job_record(job), indent=1))
+
+
+def job_record(job: Job) -> dict[str, Any]:
+    """Return the contents of a job file."""
     spec = job.spec
     execution = {"workers": job.execution.workers, "limits": asdict(job.execution.limits)}
-    record = {
+    return {
         "job": JOB_FORMAT,
         "store": asdict(job.store),
         "execution": execution,
@@ -181,8 +192,6 @@ def write_job(job: Job, path: Path) -> None:
         "waivers": list(job.waivers),
         "packages": list(job.packages),
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(record, indent=1))
 
 
 def read_job(path: Path) -> Job:

@@ -15,11 +15,12 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
 from lineage.artifact.made_by import MadeBy, this_process
+from lineage.artifact.manifest import ResourceUse
 from lineage.artifact.spec import ArtifactSpec
 from lineage.artifact.store import Store
 from lineage.config import from_jsonable
 from lineage.jobs.job import Attempt, JobFailedError, LaunchRecord
-from lineage.shards.measure import Meter, measuring
+from lineage.shards.measure import measuring
 from lineage.strangers import json_object, naming
 
 SUMMARIES = ".operations/attempts"
@@ -73,6 +74,20 @@ class Running:
 @contextmanager
 def summarizing(store: Store, spec: ArtifactSpec, run_id: str, hardware: str = "") -> Iterator[Running]:
     """Record the attempt that the block makes. `hardware`: what its job asks for, should the attempt fail before it runs."""
+    running = Running(begin(store, spec, run_id, hardware))
+    with measuring() as meter:
+        try:
+            yield running
+        except BaseException as error:  # a cancelled or interrupted attempt costs what it has used
+            if isinstance(error, JobFailedError):
+                running.launched = error.launched
+            end(store, running.summary, meter.use(), running.launched, error)
+            raise
+    end(store, running.summary, meter.use(), running.launched)
+
+
+def begin(store: Store, spec: ArtifactSpec, run_id: str, hardware: str = "") -> StepSummary:
+    """Write the summary of an attempt that starts, and return it. From now on the attempt claims its inputs."""
     now = datetime.datetime.now(datetime.UTC)
     started = StepSummary(
         id=f"{now:%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}",
@@ -94,37 +109,33 @@ def summarizing(store: Store, spec: ArtifactSpec, run_id: str, hardware: str = "
         made_by=this_process(),
         inputs=tuple(dict.fromkeys(ref.address for ref in spec.inputs)),
     )
-    running = Running(started)
     _write(store, started)
-    with measuring() as meter:
-        try:
-            yield running
-        except BaseException as error:  # a cancelled or interrupted attempt costs what it has used
-            if isinstance(error, JobFailedError):
-                running.launched = error.launched
-            state: State = "failed" if isinstance(error, Exception) else "interrupted"
-            try:
-                _write(store, _ended(running, meter, state, f"{type(error).__name__}: {error}"[:MAX_WHY]))
-            except OSError as unwritten:  # the disk is full, and that is what the attempt failed of
-                error.add_note(f"the summary of this attempt stays `running`: {unwritten}")
-            raise
-    _write(store, _ended(running, meter, "done", ""))
+    return started
 
 
-def _ended(running: Running, meter: Meter, state: State, why: str) -> StepSummary:
-    use, launched = meter.use(), running.launched
+def end(
+    store: Store, summary: StepSummary, use: ResourceUse, launched: LaunchRecord | None, error: BaseException | None = None
+) -> None:
+    """Write the end of an attempt: what it used, where it ran, and the error that ended it."""
+    state: State = "done" if error is None else "failed" if isinstance(error, Exception) else "interrupted"
     ended = replace(
-        running.summary,
+        summary,
         state=state,
-        why=why,
+        why="" if error is None else f"{type(error).__name__}: {error}"[:MAX_WHY],
         ended=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         seconds=use.wall_seconds,
         cpu_seconds=use.cpu_seconds,
         peak_rss_bytes=use.peak_rss_bytes,
     )
-    if launched is None:
-        return ended
-    return replace(ended, place=launched.place, hardware=launched.hardware, attempts=launched.attempts)
+    if launched is not None:
+        ended = replace(ended, place=launched.place, hardware=launched.hardware, attempts=launched.attempts)
+    try:
+        _write(store, ended)
+    except OSError as unwritten:
+        if error is None:
+            raise
+        # the disk is full, and that is what the attempt failed of
+        error.add_note(f"the summary of this attempt stays `running`: {unwritten}")
 
 
 def summaries_of_day(store: Store, day: str) -> list[str]:

@@ -11,13 +11,15 @@ from small_runs import small_ferry, small_run
 from lineage.artifact.store import Store
 from lineage.build.nodes import ancestors_first, exists, resolve
 from lineage.build.plan import build
+from lineage.jobs.child_processes import run_subprocess
+from lineage.jobs.job import LaunchRecord, LaunchRequest
 from marin_assets.cli.materialize import by_depth
 from marin_assets.consistency import check_consistency
 from marin_assets.definitions import build_defs
 from recipes.lab import Declarations
 from recipes.records.sweep import Sweep
 from recipes.sweeps import result, results, trial
-from resources.lab import LabResource
+from resources.lab import Lab, LabResource
 from trainer.spec.schedules import WarmupStableDecay
 
 
@@ -40,10 +42,26 @@ def make(definitions: dg.Definitions, instance: dg.DagsterInstance, first: str, 
     return job.execute_in_process(instance=instance, tags=tags, raise_on_error=False)
 
 
+LAUNCHES: list[LaunchRequest] = []
+
+
+def pod(launch: LaunchRequest) -> LaunchRecord:
+    """A launcher whose processes are elsewhere, like that of a cluster: none of them is kept."""
+    LAUNCHES.append(launch)
+    return run_subprocess(launch)
+
+
+class LabOfPods(LabResource):
+    def lab(self, *args, **kwargs) -> Lab:
+        return replace(super().lab(*args, **kwargs), launcher=pod)
+
+
 @pytest.mark.slow
-def test_a_sweep_trains_scores_and_reports_every_trial(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [LabResource, LabOfPods])
+def test_a_sweep_trains_scores_and_reports_every_trial(tmp_path: Path, kind: type[LabResource]) -> None:
+    LAUNCHES.clear()
     sweep = small_sweep()
-    resource = LabResource(root=str(tmp_path), workers=1)
+    resource = kind(root=str(tmp_path), workers=1)
     definitions = build_defs(resource, ferry=small_ferry(), declared=Declarations(sweeps=(sweep,)))
     store = resource.lab().store
     with dg.instance_for_test() as instance:
@@ -71,6 +89,8 @@ def test_a_sweep_trains_scores_and_reports_every_trial(tmp_path: Path) -> None:
     assert finished["training_flops"] > 0 and finished["tokens_seen"] == 6 * 8 * 128
     assert "step" in diverged["diverged"] and diverged["scores"] == []
     assert diverged["spec"]["name"] == "lr1e30" and diverged["policy"] == finished["policy"]
+    wanted = ["trial (3 jobs)", "result (3 jobs)"] if kind is LabOfPods else []
+    assert [launch.name for launch in LAUNCHES] == [f"sweeps/small/{name}" for name in wanted]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,98 @@
+"""CPU seconds of short trials and of their results, many to a process: what a start and a compilation cost a sweep.
+
+`python -m benchmarks.science.trial_start [--root .marin]`. Trials of `tiny` with two layers, and then with one: six steps,
+three rates each, trained by one process and scored by a second. What the data need is built first and not counted.
+The bar: after the first trial of its shape, a trial and its result take at most 2 CPU seconds each. The steps and the scores
+are counted too, so this is an upper bound. Exit status 1 if the bar is missed. Dated results: docs/log.md.
+"""
+
+import argparse
+import os
+import resource
+import sys
+import uuid
+from dataclasses import replace
+from pathlib import Path
+
+from lineage.build.nodes import ancestors_first
+from lineage.build.plan import build, build_all
+from lineage.jobs.child_processes import run_subprocess
+from lineage.jobs.job import Launcher, LaunchRecord, LaunchRequest
+from lineage.jobs.kept_process import keeping_process
+from lineage.shards.execution import Execution
+from recipes.records.run import Run
+from recipes.records.sweep import Sweep
+from recipes.studies.default import tiny
+from recipes.sweeps import result, trial
+from resources.lab import Lab
+from trainer.spec.schedules import WarmupStableDecay
+
+RATES, LAYERS, STEPS = (1e-3, 2e-3, 4e-3), (2, 1), 6
+MOST_SECONDS = 2.0
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Counting:
+    """A launcher that keeps the CPU seconds of each job that another one ran in a process that it keeps."""
+
+    def __init__(self, launcher: Launcher) -> None:
+        self._launcher = launcher
+        self._before: dict[str, float] = {}
+        self.seconds: list[float] = []
+
+    def __call__(self, launch: LaunchRequest) -> LaunchRecord:
+        record = self._launcher(launch)
+        process = record.attempts[-1].place.removeprefix("process ")
+        spent = cpu_seconds_of(process)
+        self.seconds.append(spent - self._before.get(process, 0.0))
+        self._before[process] = spent
+        return record
+
+
+def cpu_seconds_of(process: str) -> float:
+    """Of a process that runs, its threads included (proc(5): fields 14 and 15)."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def trials(name: str) -> Sweep:
+    """Trials of six steps at three rates, of a model with two layers and of one with one."""
+    return Sweep(name, tuple(at(layers, rate) for layers in LAYERS for rate in RATES))
+
+
+def at(layers: int, rate: float) -> Run:
+    base = tiny()
+    schedule = WarmupStableDecay(rate, warmup_steps=1, decay_frac=0.0, min_lr_ratio=1.0)
+    model = replace(base.spec.model, num_layers=layers)
+    name = f"l{layers}-lr{rate:g}"
+    return replace(
+        base, spec=replace(base.spec, name=name, model=model, schedule=schedule, num_steps=STEPS, save_every_steps=None)
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", default=".marin", help="store with the corpus of `tiny`, which is made where it is missing")
+    options = parser.parse_args()
+    sweep = trials(f"start_{uuid.uuid4().hex[:8]}")  # never a trial that is there already
+    store = Lab.at(options.root, execution=Execution(2)).store
+    made = [[node(run) for run in sweep.trials] for node in (trial, result)]
+    build_all(store, [each for each in ancestors_first(made[1]) if each.stage.job is None], execution=Execution(2))
+    print("| trial | trained, CPU s | scored, CPU s |\n|---|---|---|")
+    with keeping_process(run_subprocess) as kept:
+        counting = Counting(kept)
+        for nodes in made:
+            for node in nodes:
+                build(store, node, launcher=counting)
+    trained, scored = counting.seconds[: len(sweep.trials)], counting.seconds[len(sweep.trials) :]
+    for run, one, other in zip(sweep.trials, trained, scored, strict=True):
+        print(f"| {run.name} | {one:.1f} | {other:.1f} |")
+    later = [at for at in range(len(sweep.trials)) if at % len(RATES)]
+    most = max(max(trained[at], scored[at]) for at in later)
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    print(f"\nafter the first of its shape: at most {most:.1f} CPU s (bar {MOST_SECONDS:g}); peak {peak:.0f} MiB")
+    sys.exit(most > MOST_SECONDS)
+
+
+if __name__ == "__main__":
+    main()

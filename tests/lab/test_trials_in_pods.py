@@ -1,0 +1,73 @@
+"""The trials of a sweep by one pod, which is killed: another one makes the rest, and all have the bytes of child processes."""
+
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from kubelet import Kubelet
+from launches import WAIT_SECONDS, launcher_of, until
+from small_runs import small_run
+
+from lineage.artifact.store import Store
+from lineage.build.nodes import Node, ancestors_first, exists, resolve
+from lineage.build.plan import Built, build, build_all
+from lineage.build.together import build_together
+from lineage.messages import ProgressMessage
+from recipes.records.run import Run
+from recipes.records.sweep import Sweep
+from recipes.sweeps import result, trial
+from resources.cluster import JOBS, Cluster
+from resources.manifests import ATTEMPT
+from trainer.spec.schedules import WarmupStableDecay
+
+pytestmark = pytest.mark.cluster
+
+
+def small_sweep() -> Sweep:
+    """Three rates."""
+
+    def at(rate: float) -> Run:
+        run = small_run(f"lr{rate:g}")
+        schedule = WarmupStableDecay(rate, warmup_steps=1, decay_frac=0.0, min_lr_ratio=1.0)
+        return replace(run, spec=replace(run.spec, schedule=schedule, num_steps=60, save_every_steps=None))
+
+    return Sweep("pods", tuple(map(at, (1e-3, 2e-3, 4e-3))))
+
+
+def test_a_pod_makes_all_trials_and_another_all_results(cluster: Cluster, kubelet: Kubelet, tmp_path: Path) -> None:
+    runs = small_sweep().trials
+    trials, results = ([node(run) for run in runs] for node in (trial, result))
+    plain = Store(str(tmp_path / "plain"), str(tmp_path / "work"))
+    for node in ancestors_first(results):
+        if node.stage.job is None:
+            build(plain, node)
+    shutil.copytree(tmp_path / "plain", tmp_path / "pods")
+    build_all(plain, results)
+    store, launcher = Store(str(tmp_path / "pods"), str(tmp_path / "work")), launcher_of(cluster, tmp_path)
+    ended: dict[str, Built | Exception] = {}
+    heard: set[str] = set()
+
+    def end(node: Node, built: Built | Exception) -> None:
+        ended[node.name] = built
+
+    def hear(node: Node, note: ProgressMessage) -> None:
+        heard.add(f"{node.name} {note.work}")
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(build_together, store, trials, launcher, end, hear)
+        until(lambda: exists(store, trials[0]), "the first trial")
+        (job,) = cluster.find(JOBS)
+        assert job["metadata"]["name"].startswith("sweeps-pods-trial-3-jobs-")
+        kubelet.running(job["metadata"]["name"])[0].kill()
+        running.result(WAIT_SECONDS)
+    assert cluster.find(JOBS)[0]["metadata"]["annotations"][ATTEMPT] == "2"
+    (log,) = (path.read_text() for path in Path(store.scratch, "jobs").glob("*/log.txt"))
+    assert f"{trials[0].name} is there already" in log
+    build_together(store, results, launcher, end, hear)
+    assert len(cluster.find(JOBS)) == 2, "two jobs for six artifacts"
+    for node in (*trials, *results):
+        assert isinstance(ended[node.name], Built), ended[node.name]
+        assert resolve(store, node).data_version == resolve(plain, node).data_version
+    assert {f"{node.name} training {node.partition}" for node in trials} <= heard
