@@ -6,6 +6,7 @@ import logging
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Annotated
 
 import dagster as dg
@@ -88,7 +89,7 @@ def materialize_with_ancestors(key: str, partition: str | None) -> Artifact:
 
 
 def materialize_all(key: str) -> list[Artifact]:
-    """Materialize all partitions of an asset that are missing, with what is missing above them; one process runs all trials.
+    """Materialize all partitions of an asset that are missing, with what is missing above them.
 
     Raises: ValueError for a key that the graph lacks, or whose partitions are not fixed; errors of the engines.
     """
@@ -140,14 +141,14 @@ def make(
     remade: Sequence[Node] = (),
     lines: StageLines | None = None,
 ) -> None:
-    """Materialize the canonical nodes that are missing, one Dagster run each, which the UI shows. Inputs come before what is
-    made of them.
+    """Materialize the canonical nodes that are missing, one Dagster run each, which the UI shows; trials of a sweep share one.
+    Inputs come before what is made of them.
 
     `made_by`: key of a node -> key of the asset that makes it, if they differ (a checkpoint and its training). `remade` nodes
     are materialized even if they exist. `lines` gets the events of the runs. Raises: errors of the engines.
     """
     definitions = declared_defs(dg.ResourceDefinition.hardcoded_resource(lab))
-    for node in nodes:
+    for number, node in enumerate(nodes):
         if node not in remade and exists(lab.store, node):
             if lines is not None:
                 lines.reused(node.name)
@@ -160,21 +161,57 @@ def make(
         if asset.partitions_def is not None and partition is not None:
             for name, part in dynamic_parts(asset.partitions_def, partition):
                 instance.add_dynamic_partitions(name, [part])  # nothing changes if it is there
-        job = dg.Definitions(assets=[asset]).resolve_implicit_global_asset_job_def()
-        run_id = str(uuid.uuid4())
-        if lines is not None:
-            instance.add_event_listener(run_id, lines)
-        result = job.execute_in_process(
+        shared = [] if node in remade else _of_one_run(lab, asset, nodes[number:])
+        if len(shared) > 1:
+            _run(instance, asset, asset_key, _range(asset, shared), lines=lines)
+        else:
+            _run(instance, asset, asset_key, {}, partition, lines)
+
+
+def _of_one_run(lab: Lab, asset: dg.AssetsDefinition, nodes: Sequence[Node]) -> list[str]:
+    """Return the partitions of the first node's key that are missing, up to as many as one Dagster run of the asset takes."""
+    policy = asset.backfill_policy
+    if policy is None or not isinstance(asset.partitions_def, dg.StaticPartitionsDefinition):
+        return []
+    missing = (node for node in nodes if node.key == nodes[0].key and not exists(lab.store, node))
+    return [str(node.partition) for node in islice(missing, policy.max_partitions_per_run)]
+
+
+def _run(
+    instance: dg.DagsterInstance,
+    asset: dg.AssetsDefinition,
+    key: dg.AssetKey,
+    tags: Mapping[str, str],
+    partition: str | None = None,
+    lines: StageLines | None = None,
+) -> None:
+    """Materialize an asset in a Dagster run. Raises: errors of the engines."""
+    run_id = str(uuid.uuid4())
+    if lines is not None:
+        instance.add_event_listener(run_id, lines)
+    result = (
+        dg.Definitions(assets=[asset])
+        .resolve_implicit_global_asset_job_def()
+        .execute_in_process(
             run_id=run_id,
             partition_key=partition,
             instance=instance,
             raise_on_error=True,
-            asset_selection=[asset_key],
-            tags={PRIORITY_TAG: INTERACTIVE},
+            asset_selection=[key],
+            tags={PRIORITY_TAG: INTERACTIVE, **tags},
             run_config=QUIET,
         )
-        release_freed_memory()
-        log.info("%s: %s", asset_key.to_user_string(), "materialized" if result.success else "failed")
+    )
+    release_freed_memory()
+    log.info("%s: %s", key.to_user_string(), "materialized" if result.success else "failed")
+
+
+def _range(asset: dg.AssetsDefinition, partitions: Sequence[str]) -> dict[str, str]:
+    """Dagster's tags of a run over the range that holds some partitions. What exists in it is reused."""
+    assert asset.partitions_def is not None
+    order = asset.partitions_def.get_partition_keys()
+    first, last = min(partitions, key=order.index), max(partitions, key=order.index)
+    return {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
 
 
 def _trainings(key: str) -> dict[tuple[str, ...], list[str]]:

@@ -233,7 +233,15 @@ def test_the_command_makes_partitions_of_rounds_and_the_rounds_before_them(home:
         first = search().first
         every = materialize_all(f"sweeps/{first.name}/result")
         assert [each.spec.partition for each in every] == [run.name for run in first.trials], "they are there"
-    assert {row.name for row in read_table(resolve(opened.store, of.table(1)))} == {"a", "b", "c", "wild", "r1-t0", "r1-t1"}
+        assert {row.name for row in read_table(resolve(opened.store, of.table(1)))} == {"a", "b", "c", "wild", "r1-t0", "r1-t1"}
+        before = instance.get_runs_count()
+        gone = [node(run) for run in first.trials[::2] for node in (trial, result)]  # written, not trained
+        for each in [resolve(opened.store, node) for node in gone]:
+            shutil.rmtree(Path(opened.store.root, each.spec.address))
+        again = materialize_all(f"sweeps/{first.name}/result")
+        assert instance.get_runs_count() == before + 2, "one run makes all trials that are missing, and one their results"
+        assert [again[at].manifest.extra["result"]["tokens_seen"] for at in (0, 2)] == [4 * 8 * 128] * 2
+        assert [again[at].manifest for at in (1, 3)] == [every[at].manifest for at in (1, 3)]
 
 
 def test_a_trial_of_a_round_has_its_proposal_as_an_input_and_other_trials_have_none() -> None:
