@@ -6,7 +6,7 @@ import logging
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Annotated
 
 import dagster as dg
@@ -169,11 +169,12 @@ def make(
 
 
 def _of_one_run(lab: Lab, asset: dg.AssetsDefinition, nodes: Sequence[Node]) -> list[str]:
-    """Return the partitions of the first node's key that are missing, up to as many as one Dagster run of the asset takes."""
+    """Return the partitions that one Dagster run of the asset makes: the missing ones of the first nodes, which have one key."""
     policy = asset.backfill_policy
     if policy is None or not isinstance(asset.partitions_def, dg.StaticPartitionsDefinition):
         return []
-    missing = (node for node in nodes if node.key == nodes[0].key and not exists(lab.store, node))
+    first = takewhile(lambda node: node.key == nodes[0].key, nodes)  # inputs of later ones may not be there yet
+    missing = (node for node in first if not exists(lab.store, node))
     return [str(node.partition) for node in islice(missing, policy.max_partitions_per_run)]
 
 
