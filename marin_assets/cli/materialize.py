@@ -3,40 +3,33 @@
 import dataclasses
 import difflib
 import logging
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice, takewhile
 from typing import Annotated
 
 import dagster as dg
 import typer
 from rich.console import Console
 
-from evals.items.stage import TRIAL_RESULT
 from lineage.artifact.store import Artifact
-from lineage.build.nodes import Node, ancestors_first, exists, resolve
-from lineage.jobs.kept_process import KeptProcess, keeping_process
-from lineage.memory import release_freed_memory
+from lineage.build.nodes import Node, ancestors_first, resolve
+from lineage.jobs.kept_process import keeping_process
 from lineage.shards.worker_pool import WorkerPool
 from marin_assets.cli.console import print_json
+from marin_assets.cli.dagster_runs import INTERACTIVE, by_depth, make
 from marin_assets.cli.options import AS_JSON
-from marin_assets.cli.stage_lines import StageLines
-from marin_assets.cli.upkeep import QUIET, materialize_upkeep, print_materialized
-from marin_assets.definitions import declared_defs, declared_templates
+from marin_assets.cli.upkeep import materialize_upkeep, print_materialized
+from marin_assets.definitions import declared_templates
 from marin_assets.factory import AssetTemplate
-from partitions.axes import dynamic_parts
 from recipes.lab import declarations
 from recipes.reward_runs import last_checkpoint
 from recipes.runs import checkpoint
 from recipes.searches import NotProposedError
 from resources.dagster_private import keep_engines
-from resources.lab import PRIORITY_TAG, Lab, lab_from_environment
-from trainer.spec.stage import TRIAL
+from resources.lab import Lab, lab_from_environment
 
 log = logging.getLogger(__name__)
 SHOWN_PARTITIONS = 20
-INTERACTIVE = "interactive"
 
 
 def materialize(
@@ -112,15 +105,6 @@ def _at_work() -> Iterator[tuple[Lab, dg.DagsterInstance]]:
             yield dataclasses.replace(lab, trials=trials), instance
 
 
-def by_depth(nodes: Sequence[Node]) -> list[Node]:
-    """Return nodes sorted by the length of the longest chain of their inputs: all trials of a sweep, then all their results, so
-    that one process can train them and another one score them. The nodes hold all their inputs, inputs first."""
-    depth: dict[str, int] = {}
-    for node in nodes:
-        depth[node.name] = 1 + max((depth[parent.name] for parent in node.parents()), default=0)
-    return sorted(nodes, key=lambda node: depth[node.name])
-
-
 def node_after_rounds(lab: Lab, instance: dg.DagsterInstance, key: str, partition: str | None) -> tuple[Node, list[str]]:
     """The node of an asset and the asset's key. What a round of a search trains is in its proposal, so the proposals of the
     rounds before it are made first, with what is missing above them."""
@@ -130,89 +114,6 @@ def node_after_rounds(lab: Lab, instance: dg.DagsterInstance, key: str, partitio
         except NotProposedError as error:
             log.info("%s is made first: it says what the trials of its round are", error.node.name)
             make(lab, instance, by_depth(ancestors_first([error.node])), {})
-
-
-def make(
-    lab: Lab,
-    instance: dg.DagsterInstance,
-    nodes: Sequence[Node],
-    made_by: Mapping[tuple[str, ...], Sequence[str]],
-    *,
-    remade: Sequence[Node] = (),
-    lines: StageLines | None = None,
-) -> None:
-    """Materialize the canonical nodes that are missing, one Dagster run each, which the UI shows; trials of a sweep share one.
-    Inputs come before what is made of them.
-
-    `made_by`: key of a node -> key of the asset that makes it, if they differ (a checkpoint and its training). `remade` nodes
-    are materialized even if they exist. `lines` gets the events of the runs. Raises: errors of the engines.
-    """
-    definitions = declared_defs(dg.ResourceDefinition.hardcoded_resource(lab))
-    for number, node in enumerate(nodes):
-        if node not in remade and exists(lab.store, node):
-            if lines is not None:
-                lines.reused(node.name)
-            continue
-        if isinstance(lab.trials, KeptProcess) and node.stage.name not in (TRIAL.name, TRIAL_RESULT.name):
-            lab.trials.end()  # another job may need the accelerator that it holds
-        asset_key = dg.AssetKey(list(made_by.get(node.key, node.key)))
-        asset = definitions.resolve_assets_def(asset_key)
-        partition = node.partition if asset.partitions_def is not None else None
-        if asset.partitions_def is not None and partition is not None:
-            for name, part in dynamic_parts(asset.partitions_def, partition):
-                instance.add_dynamic_partitions(name, [part])  # nothing changes if it is there
-        shared = [] if node in remade else _of_one_run(lab, asset, nodes[number:])
-        if len(shared) > 1:
-            _run(instance, asset, asset_key, _range(asset, shared), lines=lines)
-        else:
-            _run(instance, asset, asset_key, {}, partition, lines)
-
-
-def _of_one_run(lab: Lab, asset: dg.AssetsDefinition, nodes: Sequence[Node]) -> list[str]:
-    """Return the partitions that one Dagster run of the asset makes: the missing ones of the first nodes, which have one key."""
-    policy = asset.backfill_policy
-    if policy is None or not isinstance(asset.partitions_def, dg.StaticPartitionsDefinition):
-        return []
-    first = takewhile(lambda node: node.key == nodes[0].key, nodes)  # inputs of later ones may not be there yet
-    missing = (node for node in first if not exists(lab.store, node))
-    return [str(node.partition) for node in islice(missing, policy.max_partitions_per_run)]
-
-
-def _run(
-    instance: dg.DagsterInstance,
-    asset: dg.AssetsDefinition,
-    key: dg.AssetKey,
-    tags: Mapping[str, str],
-    partition: str | None = None,
-    lines: StageLines | None = None,
-) -> None:
-    """Materialize an asset in a Dagster run. Raises: errors of the engines."""
-    run_id = str(uuid.uuid4())
-    if lines is not None:
-        instance.add_event_listener(run_id, lines)
-    result = (
-        dg.Definitions(assets=[asset])
-        .resolve_implicit_global_asset_job_def()
-        .execute_in_process(
-            run_id=run_id,
-            partition_key=partition,
-            instance=instance,
-            raise_on_error=True,
-            asset_selection=[key],
-            tags={PRIORITY_TAG: INTERACTIVE, **tags},
-            run_config=QUIET,
-        )
-    )
-    release_freed_memory()
-    log.info("%s: %s", key.to_user_string(), "materialized" if result.success else "failed")
-
-
-def _range(asset: dg.AssetsDefinition, partitions: Sequence[str]) -> dict[str, str]:
-    """Dagster's tags of a run over the range that holds some partitions. What exists in it is reused."""
-    assert asset.partitions_def is not None
-    order = asset.partitions_def.get_partition_keys()
-    first, last = min(partitions, key=order.index), max(partitions, key=order.index)
-    return {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
 
 
 def _trainings(key: str) -> dict[tuple[str, ...], list[str]]:

@@ -8,7 +8,7 @@ from lineage.artifact.store import Artifact, Store
 from lineage.build.nodes import Node, ancestors_first, exists, find_all, resolve
 from lineage.shards.worker_pool import WorkerPool
 from marin_assets.cli.console import print_json
-from marin_assets.cli.materialize import INTERACTIVE, make
+from marin_assets.cli.dagster_runs import INTERACTIVE, make
 from marin_assets.cli.stage_lines import StageLines, quiet
 from marin_assets.describe import materialization, provenance, recorded
 from marin_assets.event_log import reports

@@ -13,7 +13,7 @@ from lineage.build.nodes import ancestors_first, exists, resolve
 from lineage.build.plan import build
 from lineage.jobs.child_processes import run_subprocess
 from lineage.jobs.job import LaunchRecord, LaunchRequest
-from marin_assets.cli.materialize import by_depth
+from marin_assets.cli.dagster_runs import by_depth
 from marin_assets.consistency import check_consistency
 from marin_assets.definitions import build_defs
 from recipes.lab import Declarations
