@@ -4,6 +4,8 @@ export DAGSTER_HOME := $(CURDIR)
 export PYTHONPATH := $(CURDIR)
 # Containers often set it. Then every process compiles the project again, .7 s each, and every test worker all tests.
 unexport PYTHONDONTWRITEBYTECODE
+# Tests call numpy outside of stages, which limit it themselves (lineage/build/stage_run.py).
+export OPENBLAS_NUM_THREADS := 1
 PY := .venv/bin/python
 OF_EXTRAS := tests/datakit/test_datatrove_steps.py tests/datakit/test_datatrove_files.py \
 	tests/standards/test_croissant_itself.py tests/standards/test_keyless.py tests/lineage/test_ray_tasks.py \

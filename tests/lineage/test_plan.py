@@ -4,7 +4,9 @@ import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy  # noqa: F401 - brings its matrix products
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from lineage.artifact.store import Artifact, Store
 from lineage.build.nodes import MissingArtifactError, Node, ancestors_first, find_all, resolve, spec_of
@@ -50,6 +52,14 @@ def fail(out: Writer, config: Text) -> None:
     raise RuntimeError("the stage is broken")
 
 
+def write_threads(out: Writer, config: Text) -> None:
+    (out.folder / "threads.txt").write_text(str(blas_threads()))
+
+
+def blas_threads() -> set[int]:
+    return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+
+
 TEXT = Stage("tests.text", "1", write_text)
 LENGTH = Stage("tests.length", "1", write_length)
 JOINED = Stage("tests.joined", "1", write_joined)
@@ -90,6 +100,15 @@ def test_other_bytes_remake_everything_below(tmp_path: Path) -> None:
     build_all(store, chain("abc"))
     assert build_all(store, chain("abcd")) == {"text[p]": False, "length": False, "top": False}
     assert resolve(store, chain("abc")).files()[0].read_text() == "33", "the older one is still there"
+
+
+def test_matrix_products_of_a_stage_have_one_thread(tmp_path: Path) -> None:
+    """So that its bits do not depend on the number of cores."""
+    stage = Stage("tests.threads", "1", write_threads)
+    with threadpool_limits(2, user_api="blas"):
+        made = build(Store(str(tmp_path)), text_node("a", stage=stage)).artifact
+        assert made.files()[0].read_text() == "{1}"
+        assert blas_threads() == {2}, "others in this process have theirs back"
 
 
 def test_runtime_fields_change_no_identity(tmp_path: Path) -> None:
