@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import dagster as dg
 
-from lineage.build.nodes import MissingArtifactError, Node, ancestors_first, exists
+from lineage.build.nodes import MissingArtifactError, Node, ancestors_first, exists, find_all
 from lineage.build.plan import Built
 from lineage.build.together import build_together
 from lineage.jobs.given_jobs import started_job
@@ -210,11 +210,12 @@ def _node(lab: Lab, template: AssetTemplate, name: str) -> Node:
 
 def _make(context: dg.AssetExecutionContext, lab: Lab, node: Node, own: Collection[tuple[str, ...]]) -> None:
     """Make a node and what is missing of the sweep's own assets above it; report each."""
-    for each in ancestors_first([node]):
-        if each.key not in own:
-            if not exists(lab.store, each):
-                raise MissingArtifactError(each, lab.store)
-            continue
+    ancestors = ancestors_first([node])
+    given = [each for each in ancestors if each.key not in own]
+    for each, artifact in zip(given, find_all(lab.store, given), strict=True):
+        if artifact is None:
+            raise MissingArtifactError(each, lab.store)
+    for each in [each for each in ancestors if each.key in own]:
         key = dg.AssetKey(list(each.key))
         built = lab.build(lab.store, each, listener=observing(context, key, each.partition), run_id=context.run.run_id)
         if each is node or not built.reused:

@@ -77,7 +77,7 @@ def materialize_with_ancestors(key: str, partition: str | None) -> Artifact:
     """
     with _at_work() as (lab, instance):
         node, target = node_after_rounds(lab, instance, key, partition)
-        make(lab, instance, by_depth(ancestors_first([node])), _trainings(key) | {node.key: target}, remade=[node])
+        make(lab, instance, by_depth(ancestors_first([node])), trainings() | {node.key: target}, remade=[node])
     return resolve(lab.store, node)
 
 
@@ -91,7 +91,7 @@ def materialize_all(key: str) -> list[Artifact]:
         if family is None or not isinstance(family.partitions_def, dg.StaticPartitionsDefinition):
             raise ValueError(f"{key} has no fixed partitions, so --all is not for it; give its key alone, or one --partition")
         nodes = [_node(lab, key, name)[0] for name in family.partitions_def.get_partition_keys()]
-        make(lab, instance, by_depth(ancestors_first(nodes)), {})
+        make(lab, instance, by_depth(ancestors_first(nodes)), trainings())
     return [resolve(lab.store, node) for node in nodes]
 
 
@@ -113,17 +113,13 @@ def node_after_rounds(lab: Lab, instance: dg.DagsterInstance, key: str, partitio
             return _node(lab, key, partition)
         except NotProposedError as error:
             log.info("%s is made first: it says what the trials of its round are", error.node.name)
-            make(lab, instance, by_depth(ancestors_first([error.node])), {})
+            make(lab, instance, by_depth(ancestors_first([error.node])), trainings())
 
 
-def _trainings(key: str) -> dict[tuple[str, ...], list[str]]:
-    """Return, for the training of a run, key of a checkpoint -> key of its training, of that run and those before it.
-
-    No other asset trains what is missing above it.
-    """
-    declared = declarations()
-    chains = {f"runs/{run.name}/training": [each.name for each in run.history] for run in (*declared.runs, *declared.rewards)}
-    return {("runs", name, "checkpoint"): ["runs", name, "training"] for name in chains.get(key, ())}
+def trainings() -> dict[tuple[str, ...], list[str]]:
+    """Return key of a checkpoint -> key of the training that makes it, of every declared run."""
+    names = [run.name for run in (*declarations().runs, *declarations().rewards)]
+    return {("runs", name, "checkpoint"): ["runs", name, "training"] for name in names}
 
 
 def _node(lab: Lab, key: str, partition: str | None) -> tuple[Node, list[str]]:

@@ -15,8 +15,9 @@ from evals.reports.report import write_report
 from jobs.automation import VARIABLE, is_on
 from lineage.build.nodes import ancestors_first
 from marin_assets.areas import OWNER_OF_GROUP, owners
+from marin_assets.cli.materialize import trainings
 from marin_assets.declared_table import tabled
-from marin_assets.definitions import build_defs
+from marin_assets.definitions import build_defs, declared_templates
 from marin_assets.factory import dependencies
 from marin_assets.ferry import working_ferry
 from marin_assets.runs import LaunchRefusedError
@@ -217,3 +218,11 @@ def test_a_mistake_in_the_ferry_disables_the_ferry_alone(tmp_path: Path, monkeyp
     keys = {spec.key.to_user_string() for spec in definitions.resolve_all_asset_specs()}
     assert "broken/ferry" in keys and not any(key.startswith("ferry/") for key in keys)
     assert "leaderboard" in keys and "operations/ferry_pass_rate" in keys
+
+
+def test_every_ancestor_of_an_asset_has_an_asset_that_makes_it() -> None:
+    """So that `marin materialize` makes whatever is missing, such as the run from which branches start (2026-11-27)."""
+    examples = [template.example for template in declared_templates()]
+    made = {node.key for node in examples} | trainings().keys()
+    assert ("runs", "tiny", "checkpoint") in made
+    assert [node.name for node in ancestors_first(examples) if node.key not in made] == []
