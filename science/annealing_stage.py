@@ -138,7 +138,7 @@ def draw(rows: Sequence[Compared], config: AnnealingConfig, path: Path) -> None:
     axes.axvline(0.0, color="0.5", linewidth=1)
     axes.set_yticks(places, [f"{row.mix}: {row.task}" for row in shown])
     axes.invert_yaxis()
-    axes.set_xlabel(f"{config.metric} less that of {config.mixes[0]}, {config.unit} (left is better)")
+    axes.set_xlabel(f"difference from {config.mixes[0]}, {config.unit} (left is better)")
     figure.savefig(path, metadata={"Software": None})
 
 
