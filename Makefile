@@ -88,7 +88,7 @@ scale-test: extras ## Near-duplicates by one worker, by two, and by a real Ray c
 
 cluster-test: setup ## Jobs, gangs and a run on a real Kubernetes API server; builds the control plane once (minutes; needs root and Debian's sources)
 	@[ -n "$$MARIN_KUBECONFIG" ] || bash tests/lab/build_kube.sh
-	@$(PY) -m pytest -n 0 -m cluster tests/lab/test_launches.py tests/lab/test_gangs.py tests/lab/test_run_in_pods.py \
+	@$(PY) -m pytest -n 0 -m cluster -o faulthandler_timeout=900 tests/lab/test_launches.py tests/lab/test_gangs.py tests/lab/test_run_in_pods.py \
 		tests/lab/test_trials_in_pods.py tests/lab/test_indexed.py tests/lab/test_indexed_whole.py tests/lab/test_rights.py \
 		tests/lab/test_two_hosts_in_pods.py
 
