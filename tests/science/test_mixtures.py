@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.science.second_round import regrets
 from science.mixtures.crossed import crossed, scaled
 from science.mixtures.designs import caps, split, swarm, within
 from science.mixtures.evidence import confirm, signal_to_noise
@@ -160,13 +159,6 @@ def test_more_trials_than_there_are_mixtures_are_refused() -> None:
     only = np.array([[0.5, 0.5]])
     with pytest.raises(ValueError, match=r"no place for trial 2 of 3 that differs from the others in 0.5% of the tokens"):
         distinct(np.tile(only, (3, 1)), np.zeros(3, int), np.tile([0.9, 0.1], (4, 1)), np.array([0.5, 0.5]))
-
-
-@pytest.mark.slow
-def test_two_rounds_leave_less_regret_than_one_of_as_many_trials_where_sources_interact() -> None:
-    """Three surfaces; the mean over 50 is `python -m benchmarks.science.second_round`."""
-    once, twice = np.mean([regrets("interaction", 8, 50, seed) for seed in range(3)], axis=0)
-    assert twice < 0.6 * once
 
 
 @pytest.mark.parametrize(
