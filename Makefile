@@ -15,7 +15,7 @@ OF_EXTRAS := tests/datakit/test_datatrove_steps.py tests/datakit/test_datatrove_
 COMPILING := tests/evals tests/post_training tests/trainer
 PACKAGES := lineage datakit trainer serving evals science recipes marin_assets resources sensors jobs partitions scenarios standards operations post_training
 
-.PHONY: help setup wheel extras libtpu ferry bison histories isoflop isoflop-rehearsal coverage moe moe-study post-train post-train-study swarm canary-lock site ui test test-long cluster-test cluster-ferry chaos image-test purge-study fuzz check check-fast format lock scale-test clean
+.PHONY: help setup wheel extras libtpu ferry bison histories isoflop isoflop-longer isoflop-rehearsal coverage moe moe-study post-train post-train-study swarm canary-lock site ui test test-long cluster-test cluster-ferry chaos image-test purge-study fuzz check check-fast format lock scale-test clean
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -35,6 +35,9 @@ histories: setup ## Replay the 32B run at a thousandth: phase 1, QK-norm, Bison 
 
 isoflop: setup ## A law by real runs: rates, 32 trials, forecasts frozen before four held-out runs, verdicts, a page (two hours); goes on where it was killed
 	@$(PY) -m benchmarks.science.isoflop
+
+isoflop-longer: setup ## The same with a target of ten times the largest budget (over an hour more); reuses what make isoflop made
+	@$(PY) -m benchmarks.science.isoflop --study longer
 
 isoflop-rehearsal: setup ## The same command at a hundredth of the cost, to see that it works; its law is of no use (some minutes)
 	@$(PY) -m benchmarks.science.isoflop --study rehearsal .marin/isoflop-rehearsal

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchmarks.science.isoflop_data import HELDOUT, TEXT, HeldOut, SourceText
 from lineage.build.nodes import Node
@@ -68,6 +68,9 @@ WHOLE = Study(
     ((2e13, 80), (4e13, 96)),
     text_bytes=60_000_000,
 )
+LONGER = replace(WHOLE, held_out=(*WHOLE.held_out, (8e13, 128)))
+"""With a target of ten times the largest budget, over an hour more for its two runs. What `WHOLE` made in the same folder is
+reused, and the page has all six held-out runs."""
 SMALLEST = Study(
     "isoflop-smallest",
     ((1e9, (8,), 8), (2e9, (8,), 8)),
@@ -78,7 +81,7 @@ SMALLEST = Study(
     multipliers=(1.0,),
 )
 """For the test of kill and resume: too few budgets for a law, which the command must say."""
-STUDIES = {"whole": WHOLE, "rehearsal": REHEARSAL, "smallest": SMALLEST}
+STUDIES = {"whole": WHOLE, "longer": LONGER, "rehearsal": REHEARSAL, "smallest": SMALLEST}
 
 
 def run_of(study: Study, name: str, width: int, budget: float, seed: int, multiplier: float) -> RunSpec:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.science.isoflop_study import LONGER, WHOLE, forecasts
 from lineage.artifact.store import Artifact, Store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,6 +48,15 @@ def trials(root: Path) -> dict[str, Artifact]:
 def table(root: Path) -> Artifact:
     (artifact,) = Store(str(root / "store")).artifacts("sweeps/isoflop-smallest/table")
     return artifact
+
+
+def test_the_longer_study_goes_on_from_the_whole_one() -> None:
+    whole, longer = (list(forecasts(study, 1.0, "policy")) for study in (WHOLE, LONGER))
+    assert longer[: len(whole)] == whole and len(longer) == len(whole) + 2
+    for forecast, _ in longer:
+        run = forecast.config.target
+        tokens = run.num_steps * run.batch_size * run.seq_len
+        assert tokens * 4 < LONGER.text_bytes, "no run repeats data: with 512 tokens, a token has less than four bytes"
 
 
 @pytest.mark.slow
