@@ -40,7 +40,7 @@ def source_assets(used: tuple[str, ...]) -> Iterator[AssetTemplate]:
     every = tuple(dict.fromkeys((*sorted(source.name for source in small_sources()), *used)))
     text = tuple(source for source in every if source_config(source).trainable)
     yield of_sources(data.raw, every)
-    for node in (data.normalized, data.quality, data.quality_rules):
+    for node in (data.normalized, data.quality, data.quality_rules, data.languages, data.code_licences):
         yield of_sources(node, text)
 
 

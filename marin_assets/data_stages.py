@@ -54,6 +54,8 @@ _VIEWS: Mapping[str, View] = MappingProxyType(
         "datakit.normalize": View("documents", frozenset({"parquet", "polars"})),
         "datakit.quality": View("documents", frozenset({"parquet", "polars"})),
         "datakit.quality_rules": View("documents", frozenset({"parquet", "polars"})),
+        "datakit.languages": View("documents", frozenset({"parquet", "numpy"})),
+        "datakit.code_licences": View("documents", frozenset({"parquet"})),
         "datakit.scorer": View("documents", frozenset({"json"})),
         "datakit.scores": View("documents", frozenset({"parquet", "numpy"})),
         "datakit.contamination": View("contamination", frozenset({"parquet"})),

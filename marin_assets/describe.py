@@ -21,7 +21,7 @@ from marin_assets import contamination_views, eval_views, fit_views, reward_view
 from marin_assets.event_log import INPUTS, MANIFEST_TAG, VERSION_TAG
 from marin_assets.pages import page_link
 from marin_assets.pictures import drops_png
-from marin_assets.quality_views import card, cutoffs, rule_sets, scorer, scores
+from marin_assets.quality_views import card, cutoffs, rule_sets, scorer, scores, tags
 from marin_assets.values import counts_table, picture, records_table
 from trainer.plots import load_map_png, loss_curve_png
 from trainer.router_table import FILE as ROUTER_FILE
@@ -292,6 +292,8 @@ _RECORDED: Mapping[str, _Show] = {
 _DRAWN: Mapping[str, _Show] = {
     "datakit.normalize": _lengths,
     "datakit.quality_rules": rule_sets,
+    "datakit.languages": tags,
+    "datakit.code_licences": tags,
     "datakit.card": card,
     "datakit.scorer": scorer,
     "datakit.scores": scores,

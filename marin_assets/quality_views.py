@@ -28,6 +28,19 @@ def rule_sets(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     }
 
 
+def tags(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """Return how many documents have each tag (a language, a stated licence)."""
+    ((name, counts),) = [(name, counts) for name, counts in artifact.manifest.extra["tags"].items() if name != "model"]
+    if not counts:
+        return {name: dg.MetadataValue.text("documents of this domain are not judged")}
+    documents = sum(counts.values())
+    rows = [
+        {name: tag or "none stated", "documents": count, "percent": round(100 * count / documents, 2)}
+        for tag, count in counts.items()
+    ]
+    return {name: records_table(rows, (name, "documents", "percent"))}
+
+
 def scorer(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     """Return how well the scorer separates held-out seeds, whether its probabilities are calibrated, and its strongest
     words.

@@ -25,6 +25,8 @@ from datakit.quality.scores import SCORES, ScoresConfig
 from datakit.quality.verdicts import QUALITY, quality_config
 from datakit.sources.raw import RAW
 from datakit.sources.source import SyntheticFiles
+from datakit.tags.code_licences import CODE_LICENCES, CodeLicencesConfig
+from datakit.tags.languages import LANGUAGES, LanguagesConfig
 from datakit.tokens.cache import TOKEN_CACHE, TokenCacheConfig
 from datakit.tokens.extended_tokenizer import EXTENDED_TOKENIZER, ExtendedTokenizerConfig
 from datakit.tokens.formats import Chat, Preferences
@@ -86,6 +88,20 @@ def quality_rules(source: str, at: Placement = CANONICAL) -> Node:
     config = quality_rules_config(source_config(source).domain)
     place = at.of_source("datakit", "quality_rules", source=source)
     return Node(*place, QUALITY_RULES, config, {"normalized": normalized(source, at)})
+
+
+@cache
+def languages(source: str, at: Placement = CANONICAL) -> Node:
+    """The language of every document; code has none."""
+    config, inputs = LanguagesConfig(source_config(source).domain), {"normalized": normalized(source, at)}
+    return Node(*at.of_source("datakit", "languages", source=source), LANGUAGES, config, inputs)
+
+
+@cache
+def code_licences(source: str, at: Placement = CANONICAL) -> Node:
+    """The licence that each file of code states."""
+    config, inputs = CodeLicencesConfig(source_config(source).domain), {"normalized": normalized(source, at)}
+    return Node(*at.of_source("datakit", "code_licences", source=source), CODE_LICENCES, config, inputs)
 
 
 @cache
@@ -201,6 +217,7 @@ def corpus(of: Corpus, source: str, at: Placement = CANONICAL) -> Node:
         "duplicates": duplicates(of.scope, at),
     }
     optional = {"quality": lambda: quality(source, at), "rules": lambda: quality_rules(source, at)}
+    optional |= {"languages": lambda: languages(source, at), "code_licences": lambda: code_licences(source, at)}
     optional |= {"scores": lambda: scores(declared_scorer(of), source, at), "cutoff": lambda: score_cutoff(of, at)}
     optional |= {"paragraphs": lambda: paragraphs(of.scope, at), "removals": lambda: removals(of, at)}
     inputs |= {name: make() for name, make in optional.items() if name in of.filters.reads}

@@ -14,6 +14,7 @@ from datakit.corpus.removals import REMOVED, Removed
 from datakit.documents.parts import TARGET_PART_BYTES
 from datakit.documents.schemas import CLUSTERS_FOLDER
 from datakit.quality.cutoff import Cutoff
+from datakit.tags import code_licences, languages
 from lineage.artifact.store import Artifact
 
 
@@ -41,6 +42,12 @@ class CorpusConfig:
     remove_listed: bool = field(default=False, metadata={"added_later": True})
     """Whether documents of the input `removals` (`datakit.removals`) and their copies are left out."""
 
+    languages: tuple[str, ...] = field(default=(), metadata={"added_later": True})
+    """Languages (`datakit.languages`) that stay; none: all. `und` is a text whose language is not known. Code stays."""
+
+    code_licences: tuple[str, ...] = field(default=(), metadata={"added_later": True})
+    """SPDX expressions (`datakit.code_licences`) with which a file of code stays; none: all. A file that states none stays."""
+
     target_part_bytes: int = field(default=TARGET_PART_BYTES, metadata={"added_later": True})
     """Text of one file."""
 
@@ -59,6 +66,8 @@ class CorpusConfig:
         chosen = {
             "quality": self.drop_low_quality,
             "rules": bool(self.rule_sets),
+            "languages": bool(self.languages),
+            "code_licences": bool(self.code_licences),
             "cutoff": self.best_scores,
             "paragraphs": self.cut_paragraphs,
             "removals": self.remove_listed,
@@ -78,6 +87,12 @@ def reasons(config: CorpusConfig, cutoff: Cutoff | None, removed: Removed | None
         yield pl.when(pl.col("low_quality") != "").then(pl.concat_str(pl.lit("low_quality:"), "low_quality"))
     for name in config.rule_sets:
         yield pl.when(pl.col(name) != "").then(pl.concat_str(pl.lit(f"{name}:"), name))
+    if config.languages:
+        is_wanted = pl.col("language").is_in(("", *config.languages))  # "": not judged
+        yield pl.when(~is_wanted).then(pl.concat_str(pl.lit("language:"), "language"))
+    if config.code_licences:
+        is_allowed = pl.col("licence").is_in(("", *config.code_licences))
+        yield pl.when(~is_allowed).then(pl.concat_str(pl.lit("licence:"), "licence"))
     if config.min_score is not None:
         yield pl.when(pl.col("score") < config.min_score).then(pl.lit("low_score"))
     if cutoff is not None:
@@ -102,6 +117,8 @@ def tables(config: CorpusConfig) -> Mapping[str, Table]:
         "quality": Table("quality", {"low_quality": "reason"}),
         "contamination": Table("marks", {"contaminated": "contaminated"}),
         "rules": Table("rules", {name: name for name in config.rule_sets}),
+        "languages": Table(languages.FOLDER, {"language": languages.COLUMN}),
+        "code_licences": Table(code_licences.FOLDER, {"licence": code_licences.COLUMN}),
         "scores": Table("scores", {"score": "score"}),
     }
 

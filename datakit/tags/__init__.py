@@ -1,0 +1,1 @@
+"""Tags of documents: attribute tables with one word a document, which a corpus may filter by."""
