@@ -78,7 +78,7 @@ def corpus_assets(of: Corpus) -> Iterator[AssetTemplate]:
         yield of_all(data.score_cutoff(of))
     if of.removals is not None:
         yield of_all(data.removals(of))
-    if of.filters.cut_paragraphs:
+    if "paragraphs" in of.filters.reads:
         yield of_all(data.paragraphs(of.scope))
     yield of_sources(partial(data.corpus, of), of.sources)
 

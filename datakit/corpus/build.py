@@ -25,7 +25,7 @@ import xxhash
 from datakit.corpus.filters import Attributes, CorpusConfig, reasons
 from datakit.corpus.parts import CUT_COUNTS, HELDOUT, SPLITS, TRAIN, chosen, cut_counts, layout, with_spans, write_split_part
 from datakit.corpus.removals import Removed, read_removed
-from datakit.dedup.paragraph_cuts import cut_table, emptied
+from datakit.dedup.paragraph_cuts import cut_table, emptied, repeated_shares
 from datakit.documents.parts import (
     as_frame,
     document_paths,
@@ -71,7 +71,7 @@ def build_corpus(
     source = _source(parts)
     cutoff = read_cutoff(optional.pop("cutoff"), source) if config.best_scores else None
     removed = read_removed(optional.pop("removals"), duplicates) if config.remove_listed else None
-    spans = optional.pop("paragraphs").below(f"{SPANS_FOLDER}/{source}") if config.cut_paragraphs else None
+    spans = optional.pop("paragraphs").below(f"{SPANS_FOLDER}/{source}") if "paragraphs" in config.reads else None
     attributes = Attributes.of(source, duplicates, config, contamination=contamination, **optional)
     arguments = config, attributes, cutoff, removed, spans
     decided = out.map_shards(decide_part, {f"decide-{part.stem}": (part, *arguments) for part in parts})
@@ -80,7 +80,8 @@ def build_corpus(
     if not totals[f"rows:{TRAIN}"]:
         raise ValueError(f"{out.spec.name}: no document of {totals['rows']} is left to train on; dropped: {drops}")
     fates = [out.folder / SCRATCH_FOLDER / part.name for part in parts]
-    tasks = _write_tasks(out.folder, config, parts, fates, decided, totals, spans)
+    cuts = spans if config.cut_paragraphs else None
+    tasks = _write_tasks(out.folder, config, parts, fates, decided, totals, cuts)
     written = out.map_shards(write_split_part, tasks, workers=None if totals["bytes"] > SMALL_BYTES else 1)
     cut = sum((_counts(statistics) for statistics in (*decided.values(), *written.values())), Counter())
     _write_dropped(out.folder / "dropped.parquet", fates)
@@ -121,11 +122,14 @@ def decide_part(
     counts, first = Counter({"rows": ids.len()}), 0
     copied = _heldout_file(folder, part.name)
     with writing_part(folder / SCRATCH_FOLDER / part.name, FATES_SCHEMA) as fates, writing_part(copied) as heldout:
-        for table, spans_of_rows in with_spans(part, DOCUMENT_SCHEMA.names, spans):
+        for table, repeated in with_spans(part, DOCUMENT_SCHEMA.names, spans):
+            spans_of_rows = repeated if config.cut_paragraphs else []
             left = cut_table(table, spans_of_rows)
-            is_emptied = emptied(left) if spans else np.zeros(left.num_rows, dtype=bool)
-            sizes = text_bytes(left)
-            frame = joined[first : first + left.num_rows].with_columns(is_emptied=is_emptied, bytes=sizes)
+            is_emptied = emptied(left) if config.cut_paragraphs else np.zeros(left.num_rows, dtype=bool)
+            sizes, shares = text_bytes(left), repeated_shares(table, repeated)
+            frame = joined[first : first + left.num_rows].with_columns(
+                is_emptied=is_emptied, repeated_share=shares, bytes=sizes
+            )
             decided = _with_fates(frame, config, cutoff, removed)
             fates.write(decided.select(FATES_SCHEMA.names).to_arrow().cast(FATES_SCHEMA))
             is_mine = decided["split"] == HELDOUT

@@ -39,6 +39,10 @@ class CorpusConfig:
     cut_paragraphs: bool = field(default=False, metadata={"added_later": True})
     """Whether spans of the input `paragraphs` (`datakit.paragraphs`) are cut; a document with nothing left is dropped."""
 
+    max_repeated_share: float | None = field(default=None, metadata={"added_later": True})
+    """Largest share of a document's characters that may stand in spans of the input `paragraphs`: a document that lies inside
+    others is dropped as a whole. None: any share."""
+
     remove_listed: bool = field(default=False, metadata={"added_later": True})
     """Whether documents of the input `removals` (`datakit.removals`) and their copies are left out."""
 
@@ -56,6 +60,8 @@ class CorpusConfig:
             raise ValueError(f"corpus.target_part_bytes is {self.target_part_bytes}; it must be at least 1")
         if not 0 <= self.heldout_frac < 1:
             raise ValueError(f"corpus.heldout_frac is {self.heldout_frac}; it must be in [0, 1)")
+        if self.max_repeated_share is not None and not 0 <= self.max_repeated_share < 1:
+            raise ValueError(f"corpus.max_repeated_share is {self.max_repeated_share}; it must be in [0, 1)")
         if self.min_score is not None and not 0 <= self.min_score <= 1:
             raise ValueError(f"corpus.min_score is {self.min_score}; it must be from 0 to 1")
 
@@ -69,7 +75,7 @@ class CorpusConfig:
             "languages": bool(self.languages),
             "code_licences": bool(self.code_licences),
             "cutoff": self.best_scores,
-            "paragraphs": self.cut_paragraphs,
+            "paragraphs": self.cut_paragraphs or self.max_repeated_share is not None,
             "removals": self.remove_listed,
         }
         return frozenset({*scored, *(name for name, is_read in chosen.items() if is_read)})
@@ -97,6 +103,8 @@ def reasons(config: CorpusConfig, cutoff: Cutoff | None, removed: Removed | None
         yield pl.when(pl.col("score") < config.min_score).then(pl.lit("low_score"))
     if cutoff is not None:
         yield pl.when(cutoff.drops()).then(pl.lit("below_cutoff"))
+    if config.max_repeated_share is not None:
+        yield pl.when(pl.col("repeated_share") > config.max_repeated_share).then(pl.lit("inside_others"))
     if config.cut_paragraphs:
         yield pl.when("is_emptied").then(pl.lit("only_repeated_paragraphs"))
 

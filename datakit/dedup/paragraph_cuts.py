@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from datakit.documents.parts import text_chars
 from datakit.documents.schemas import METADATA, TEXT
 
 CUT = "cut"
@@ -72,3 +73,11 @@ def spans_cut(metadata: str) -> list[Span]:
 def emptied(table: pa.Table) -> np.ndarray:
     """Return bool [rows]: whether nothing is left of the text."""
     return np.array([not text for text in table[TEXT].to_pylist()], dtype=bool)
+
+
+def repeated_shares(table: pa.Table, spans: Sequence[Sequence[Span]]) -> np.ndarray:
+    """Return float64 [rows]: the share of a text's characters that its spans hold; 0 if none were looked for."""
+    if not spans:
+        return np.zeros(table.num_rows)
+    held = np.array([sum(end - start for start, end in some) for some in spans], dtype=np.float64)
+    return held / np.maximum(text_chars(table), 1)

@@ -55,6 +55,24 @@ def test_a_corpus_cuts_what_stands_elsewhere_counts_it_and_drops_what_has_nothin
     assert check_corpus(artifact) == [] == check_rows_conserved(artifact)
 
 
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_a_document_inside_others_is_dropped_as_a_whole(tmp_path, is_cut):
+    """Of the others 40 % stand elsewhere: they stay whole unless paragraphs are cut, too."""
+    how = CorpusConfig(max_repeated_share=0.5, cut_paragraphs=is_cut, heldout_frac=0.3)
+    artifact = made(tmp_path, corpus_node(how, "paragraphs"))
+    paths = artifact.files(".parquet", under="train/") + artifact.files(".parquet", under="heldout/")
+    texts = sorted(pl.concat([pl.read_parquet(path) for path in paths])["text"])
+    assert texts == sorted(OWN[4:] if is_cut else SECOND.texts[:8])
+    assert artifact.manifest.statistics["drops"] == {"inside_others": 1}
+    assert artifact.manifest.statistics.get("cut_paragraphs", 0) == 8 * is_cut
+    assert check_corpus(artifact) == [] == check_rows_conserved(artifact)
+
+
+def test_a_share_of_one_would_drop_nothing_and_is_refused():
+    with pytest.raises(ValueError, match=r"max_repeated_share is 1.0; it must be in \[0, 1\)"):
+        CorpusConfig(max_repeated_share=1.0)
+
+
 def test_spans_are_given_if_and_only_if_they_are_cut(tmp_path):
     with pytest.raises(ValueError, match="filters read"):
         made(tmp_path, corpus_node(CorpusConfig(cut_paragraphs=True)))
