@@ -98,6 +98,8 @@ def recorded(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     }
     if statistics.get("drops"):
         metadata["drops"] = counts_table(statistics["drops"], "reason", "documents")
+    if statistics.get("redacted"):
+        metadata["redacted"] = counts_table(statistics["redacted"], "kind", "placeholders")
     if manifest.omitted:
         metadata["made_without_shards"] = records_table(
             [{"shard": name, "error": error} for name, error in manifest.omitted.items()], ("shard", "error")

@@ -59,6 +59,7 @@ def what_became(stages: Stages, samples: int) -> Iterator[Block]:
         rows.append(("tokens", f"{s['rows_in']:,}", f"{s['rows_out']:,}", f"{s['rows_in'] - s['rows_out']:,}", ""))
     yield Heading("What became of it")
     yield Table(("stage", "rows in", "rows out", "dropped", "MB out"), tuple(rows))
+    yield from redacted_note(stages.normalized.manifest.statistics)
     if cut := stages.corpus.manifest.statistics.get("cut_paragraphs"):
         size = _megabytes(stages.corpus.manifest.statistics["cut_bytes"])
         many = "paragraph that stands" if cut == 1 else "paragraphs that stand"
@@ -67,6 +68,13 @@ def what_became(stages: Stages, samples: int) -> Iterator[Block]:
             ("document", "paragraph that was cut"), tuple(_cuts(stages, samples)), frozenset({"paragraph that was cut"})
         )
     yield Picture("fates.png", "records by what became of them")
+
+
+def redacted_note(normalized: Mapping[str, Any]) -> Iterator[Note]:
+    """Yield how many matches of each kind a redaction replaced, if the source has one."""
+    if found := normalized.get("redacted"):
+        listed = ", ".join(f"{count:,} {kind}" for kind, count in found.items())
+        yield Note(f"Replaced by placeholders in all records that were read: {listed}.")
 
 
 def _cuts(stages: Stages, samples: int) -> Iterator[tuple[str, str]]:

@@ -20,12 +20,13 @@ from datakit.documents.schemas import DOCUMENT_SCHEMA
 from datakit.documents.sorted_runs import Cut, IdRange, RunWriter, merge_into_run, merged
 from datakit.documents.whitespace import WhitespaceCap
 from datakit.readers.conversations import CONVERSATION_FIELD, with_strings
-from datakit.readers.datatrove_steps import after, prepared
 from datakit.readers.read import read_file
 from datakit.readers.record_files import Span, spans
+from datakit.readers.steps import after, prepared
 from datakit.sources.record import LONE_SURROGATE, Record, Unreadable, blank_fault, utf8
+from datakit.sources.redaction import Redaction
 from datakit.sources.remote import FILES
-from datakit.sources.source import DatatroveStep, Domain, Format, Records
+from datakit.sources.source import Domain, Format, Records, SourceStep
 from lineage.artifact.store import Artifact
 from lineage.shards.run import DIGESTED, SCRATCH_FOLDER
 from lineage.stage import Stage
@@ -51,7 +52,7 @@ class NormalizeConfig:
     target_part_bytes: int = TARGET_PART_BYTES
     """Text of one part before repeated documents are removed."""
 
-    steps: tuple[DatatroveStep, ...] = field(default=(), metadata={"added_later": True})
+    steps: tuple[SourceStep, ...] = field(default=(), metadata={"added_later": True})
     """Steps that filter and change records between their reader and their ids, in this order."""
 
     def __post_init__(self) -> None:
@@ -66,8 +67,7 @@ class NormalizeConfig:
 def normalize(out: Writer, config: NormalizeConfig, raw: Artifact, cut: Cut = CUT) -> None:
     """Write `documents/part-*.parquet` and `dropped.parquet`.
 
-    Raises: ValueError if no document survives; before any file is read, what `datakit.readers.datatrove_steps.prepared`
-    raises.
+    Raises: ValueError if no document survives; before any file is read, what `datakit.readers.steps.prepared` raises.
     """
     prepared(config.steps)
     files = [(path.relative_to(raw.folder() / FILES).as_posix(), path) for path in raw.files(under=f"{FILES}/")]
@@ -97,6 +97,7 @@ def normalize(out: Writer, config: NormalizeConfig, raw: Artifact, cut: Cut = CU
         bytes_in=sum(path.stat().st_size for _, path in files),
         bytes_out=_total(parts, "text_bytes"),
         whitespace_runs_capped=_total(parsed, "whitespace_runs_capped"),
+        **_redacted(config.steps, parsed),
     )
 
 
@@ -116,7 +117,8 @@ of a WARC is counted.
 def parse_shard(folder: Path, index: int, pieces: Sequence[Piece], config: NormalizeConfig, cut: Cut) -> dict[str, object]:
     """Parse some raw files into sorted runs and drops; return counts. Records are numbered from `index << 40` on."""
     dropped, capped, order = DropSamples(), 0, index << 40
-    first, steps = order, prepared(config.steps)
+    redacted = Counter[str]()
+    first, steps = order, prepared(config.steps, redacted)
     runs = RunWriter(folder / RUNS, f"parsed-{index:05d}", cut, dropped.add_repeated)
     whitespace = WhitespaceCap(config.max_whitespace_run_chars)
     for record in after(steps, (record for piece in pieces for record in read_file(config.format, *piece))):
@@ -139,6 +141,7 @@ def parse_shard(folder: Path, index: int, pieces: Sequence[Piece], config: Norma
         "runs": runs.runs,
         "drops": dict(dropped.counts),
         "whitespace_runs_capped": capped,
+        "redacted": dict(redacted),
     }
 
 
@@ -234,3 +237,12 @@ def _drops(shards: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     """Return dropped rows by reason over all shards."""
     totals = sum((Counter(shard["drops"]) for shard in shards), Counter[str]())
     return dict(sorted(totals.items()))
+
+
+def _redacted(steps: Sequence[SourceStep], shards: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+    """Return the statistic of the placeholders by kind, zeros included, in all records that were read; nothing without a
+    redaction.
+    """
+    totals = sum((Counter(shard["redacted"]) for shard in shards.values()), Counter[str]())
+    kinds = sorted({kind for step in steps if isinstance(step, Redaction) for kind in step.kinds})
+    return {"redacted": {kind: totals[kind] for kind in kinds}} if kinds else {}

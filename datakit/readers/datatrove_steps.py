@@ -9,42 +9,18 @@ steps.
 import importlib
 import importlib.metadata
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from datakit.readers.conversations import CONVERSATION_FIELD
 from datakit.readers.datatrove_files import with_files
-from datakit.sources.record import Record, Unreadable, text_fault
+from datakit.sources.record import Record, Step, Unreadable
 from datakit.sources.source import DatatroveStep
-
-type Step = Callable[[Record], Record | Unreadable]
 
 _KINDS = MappingProxyType({"filters": "BaseFilter", "formatters": "BaseFormatter", "extractors": "BaseExtractor"})
 _ENVIRONMENT_FAULTS = (ImportError, MemoryError, OSError)
 """Errors that are not about the document that a block was reading."""
-
-
-def prepared(steps: Sequence[DatatroveStep]) -> list[Step]:
-    """Return the steps, ready to be called on a record with a text.
-
-    Raises: ModuleNotFoundError, with the install command, for an absent package; ValueError for another version than
-    the step declares, for a block that datatrove does not have, and for arguments that the block refuses.
-    """
-    return [_prepared(step) for step in steps]
-
-
-def after(steps: Sequence[Step], records: Iterable[Record | Unreadable]) -> Iterator[Record | Unreadable]:
-    """Yield records as the steps leave them, one for each input. A record without usable text passes through to its own
-    drop.
-    """
-    for record in records:
-        for step in steps:
-            if isinstance(record, Unreadable) or text_fault(record.text):
-                break
-            record = step(record)
-        yield record
 
 
 def reason_prefix(step: DatatroveStep) -> str:
@@ -53,7 +29,12 @@ def reason_prefix(step: DatatroveStep) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", stem).lower()
 
 
-def _prepared(step: DatatroveStep) -> Step:
+def block_step(step: DatatroveStep) -> Step:
+    """Return a block, ready to be called.
+
+    Raises: ModuleNotFoundError, with the install command, for an absent package; ValueError for another version than the
+    step declares, for a block that datatrove does not have, and for arguments that the block refuses.
+    """
     for package, version in {"datatrove": step.version, **step.beside}.items():
         _check_installed(step, package, version)
     block_class = _block_class(step)
@@ -107,11 +88,6 @@ def _filter(step: DatatroveStep, block_class: type[Any]) -> Step:
         document = document_class(text=record.text, id=record.source_id, metadata=dict(record.fields))
         (verdict,) = naming_faults(step, record, lambda: block.filter_batch([document]))
         kept, reason = verdict if isinstance(verdict, tuple) else (verdict, None)
-        if kept and document.text != record.text and CONVERSATION_FIELD in record.fields:
-            raise ValueError(
-                f"step {step.block} takes text out of record {record.source_id}, a conversation, whose tokens are made of its "
-                "messages and would hold it still; leave the step out"
-            )
         if kept:
             return replace(record, text=document.text)  # C4's filters remove lines from texts that they keep.
         return Unreadable(record.source_id, f"{prefix}:{reason}" if reason else prefix, record.text)

@@ -141,6 +141,10 @@ class DatatroveStep:
             )
 
     @property
+    def name(self) -> str:
+        return self.block
+
+    @property
     def module(self) -> str:
         return self.block.partition(":")[0]
 

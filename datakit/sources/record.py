@@ -1,6 +1,6 @@
 """What a reader yields: a record, or a place where a record should be and cannot be read."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from unicodedata import category
 
@@ -29,6 +29,10 @@ class Unreadable:
 
     text: str | None = None
     """The text, if a step judged it: the first few of every reason are shown."""
+
+
+type Step = Callable[[Record], Record | Unreadable]
+"""Judges or changes one record, which has a text."""
 
 
 def is_damage(error: Exception) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from datakit.sources.datatrove_blocks import DatatroveStep
+from datakit.sources.redaction import Redaction
 
 type Domain = Literal["prose", "encyclopedia", "code", "web", "math", "docs", "chat", "benchmark", "model"]
 DOMAINS: tuple[Domain, ...] = ("prose", "encyclopedia", "code", "web", "math", "docs", "chat", "benchmark", "model")
@@ -199,6 +200,7 @@ class SyntheticFiles:
 
 type Fetched = PypiFiles | DebianFiles | InstalledPython | RepositoryFiles | HubFiles | HttpFiles | HttpListing | FolderFiles
 type Loader = Fetched | SyntheticFiles
+type SourceStep = DatatroveStep | Redaction
 
 
 @dataclass(frozen=True)
@@ -286,8 +288,8 @@ class Source:
     row of `docs/data/catalogue.md` for every source.
     """
 
-    steps: tuple[DatatroveStep, ...] = field(default=(), metadata={"added_later": True})
-    """datatrove blocks that filter or change the records before they get ids, in this order."""
+    steps: tuple[SourceStep, ...] = field(default=(), metadata={"added_later": True})
+    """What filters or changes the records before they get ids, in this order: datatrove's blocks, redactions."""
 
     @property
     def refuses_held_out(self) -> bool:
@@ -303,7 +305,7 @@ class Source:
             raise ValueError(f"source {self.name}: domain is {self.domain!r}; allowed: {', '.join(DOMAINS)}")
         if self.trainable and self.format == "none":
             raise ValueError(f"source {self.name}: format 'none' holds no documents, so trainable must be False")
-        changing = [step.block for step in self.steps if step.kind != "filters"]
+        changing = [step.name for step in self.steps if step.kind != "filters"]
         if changing and isinstance(self.format, Records) and self.format.form != "text":
             raise ValueError(
                 f"source {self.name}: step {changing[0]} changes a text, and a conversation's tokens are made of its messages, "

@@ -17,7 +17,7 @@ from test_datatrove_steps import FILTERS, LINES, PROSE, VERSION, needs, step
 
 from datakit.documents.normalize import NormalizeConfig
 from datakit.readers import datatrove_files
-from datakit.readers.datatrove_steps import after, prepared
+from datakit.readers.steps import after, prepared
 from datakit.sources.datatrove_blocks import DatatroveStep, StepFile
 from datakit.sources.record import Record, Unreadable
 from lineage.config import from_jsonable, to_jsonable

@@ -14,7 +14,8 @@ from test_normalize import FILES, Files
 
 from datakit.documents.normalize import NORMALIZE, NormalizeConfig
 from datakit.documents.parts import read_documents
-from datakit.readers.datatrove_steps import after, naming_faults, prepared, reason_prefix
+from datakit.readers.datatrove_steps import naming_faults, reason_prefix
+from datakit.readers.steps import after, prepared
 from datakit.sources.datatrove_blocks import DatatroveStep
 from datakit.sources.record import Record, Unreadable
 from datakit.sources.source import Records, RepositoryFiles, Source

@@ -22,6 +22,7 @@ from datakit.corpus.removals import Removal, RemovalsConfig
 from datakit.quality.score_cutoff import ScoreCutoffConfig
 from datakit.quality.verdicts import Bound, QualityConfig, verdicts
 from datakit.sources.datatrove_blocks import DatatroveStep
+from datakit.sources.redaction import Redaction
 from datakit.sources.source import Records
 from datakit.tokens.formats import Preferences
 from evals.items.stage import TaskSpec
@@ -67,7 +68,7 @@ ELSEWHERE = {
 }
 """Pages whose blocks another test runs."""
 HERE = {
-    "add_a_filter.md": 6,
+    "add_a_filter.md": 7,
     "add_a_model_family.md": 1,
     "add_an_eval_suite.md": 4,
     "anneal_in_pairs.md": 1,
@@ -136,15 +137,21 @@ def test_the_steps_of_datatrove_are_a_sources() -> None:
     assert [step.block.rpartition(":")[2] for step in changed.steps] == ["PIIFormatter", "RegexFilter", "GopherQualityFilter"]
 
 
+def test_the_redaction_of_the_page_is_a_sources() -> None:
+    given = {"replace": replace, "Redaction": Redaction, "source": source_config("package_docs")}
+    (changed,) = values(blocks("add_a_filter.md")[3], **given)
+    assert changed.steps == (Redaction(("email", "ip_address", "secret")),)
+
+
 def test_corpora_filter_by_a_score() -> None:
     given = {"replace": replace, "default_corpus": default_corpus, "CorpusConfig": CorpusConfig}
-    sure, best = values(blocks("add_a_filter.md")[3], ScoreCutoffConfig=ScoreCutoffConfig, **given)
+    sure, best = values(blocks("add_a_filter.md")[4], ScoreCutoffConfig=ScoreCutoffConfig, **given)
     assert sure.filters.min_score == 0.9 and "scores" in sure.filters.reads
     assert best == next(corpus for corpus in lab.declarations().corpora if corpus.name == "best_half")
 
 
 def test_the_stage_and_the_reason_of_the_page_are_those_of_the_examples() -> None:
-    stage, reason = blocks("add_a_filter.md")[4:]
+    stage, reason = blocks("add_a_filter.md")[5:]
     added = re.sub(r"^\+", "", (ROOT / "docs/design/extending/stage.patch").read_text(), flags=re.M)
     assert is_in(stage, added)  # tests/tools/test_extending.py applies the patch
     assert is_in(reason, (ROOT / "datakit/corpus/filters.py").read_text())
