@@ -16,6 +16,7 @@ from pathlib import Path
 
 import yaml
 
+from datakit.readers.commits import read_commits
 from datakit.readers.conversations import conversation_record
 from datakit.readers.html_text import html_to_text
 from datakit.readers.page_encoding import marked_text
@@ -45,6 +46,8 @@ def read_file(format: Format | Records, name: str, path: Path, span: Span | None
         yield from read_records(format, name, path, span)
     elif format == "warc":
         yield from read_warc(name, path)
+    elif format == "commits":
+        yield from read_commits(name, path)
     else:
         yield from READERS[format](name, path.read_bytes())
 

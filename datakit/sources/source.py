@@ -27,6 +27,7 @@ type Format = Literal[
     "xz_text",
     "chatterbot_yaml",
     "warc",
+    "commits",
     "none",
 ]
 """How files become records; `datakit.readers` has one reader for each format. `none`: the files hold no documents

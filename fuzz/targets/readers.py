@@ -1,9 +1,11 @@
 """The data engine's readers: one attempt gives the bytes to one format, chosen by the bytes themselves."""
 
 import gzip
+import hashlib
 import io
 import json
 import lzma
+import zlib
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,7 +21,7 @@ RECORDS = [
     Records("parquet"),
     Records("arrow"),
 ]
-FORMATS: list[Format | Records] = [*READERS, "warc", *RECORDS]
+FORMATS: list[Format | Records] = [*READERS, "warc", "commits", *RECORDS]
 
 
 def target() -> Target:
@@ -48,12 +50,23 @@ def _seeds() -> list[bytes]:
         "docstrings": b'def f():\n    """' + b"doc " * 200 + b'"""\n',
         "topics_python": b"topics = {'a': 'text'}\n", "metadata": b"Name: x\nVersion: 1\n\nbody text\n",
         "xz_text": lzma.compress(lines), "chatterbot_yaml": b"categories:\n- a\nconversations:\n- - hi\n  - ho\n", "warc": warc,
+        "commits": _bundle(),
     }  # fmt: skip
     of_records = [lines, json.dumps(chat).encode(), parquet.getvalue(), arrow.getvalue()]
     seeds = [bytes([FORMATS.index(name)]) + text for name, text in contents.items()]  # type: ignore[arg-type]
     seeds += [bytes([len(FORMATS) - len(RECORDS) + n]) + text for n, text in enumerate(of_records)]
     packed = [(len(FORMATS) - len(RECORDS), lines), (FORMATS.index("warc"), warc)]
     return seeds + [bytes([number]) + gzip.compress(text, mtime=0) for number, text in packed]
+
+
+def _bundle() -> bytes:
+    """A commit without files; its checksum is the first thing that a reader looks at."""
+    tree = hashlib.sha1(b"tree 0\0", usedforsecurity=False).hexdigest()
+    commit = f"tree {tree}\nauthor a <> 0 +0\n\nb".encode()
+    objects = (2 << 4, b""), (0x80 | 1 << 4 | len(commit) & 15, commit)
+    packed = [bytes([head, len(text) >> 4] if head & 0x80 else [head]) + zlib.compress(text) for head, text in objects]
+    pack = b"PACK\0\0\0\2\0\0\0\2" + b"".join(packed)
+    return b"# v2 git bundle\n\n" + pack + hashlib.sha1(pack, usedforsecurity=False).digest()
 
 
 def _attempt(data: bytes, folder: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from bundles import Objects
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -24,7 +25,7 @@ from lineage.shards.failures import kind_of
 
 ROWS = [{"id": str(i), "text": f"document {i} " * 40} for i in range(300)]
 JSONL = b"".join(json.dumps(row).encode() + b"\n" for row in ROWS)
-FORMATS: list[Format | Records] = [*READERS, "warc", *(Records(kind) for kind in ("jsonl", "parquet", "arrow"))]
+FORMATS: list[Format | Records] = [*READERS, "warc", "commits", *(Records(kind) for kind in ("jsonl", "parquet", "arrow"))]
 
 
 def parquet() -> bytes:
@@ -51,6 +52,13 @@ def warc() -> bytes:
     return (head + page + b"\r\n\r\n") * 3
 
 
+def bundle() -> bytes:
+    made = Objects()
+    first = made.commit(made.tree({"a": b"words\n" * 50}), message=b"first")
+    made.commit(made.tree({"a": b"words\n" * 49, "b": b"more\n"}), [first], b"second")
+    return made.bundle()
+
+
 WHOLE: Mapping[str, tuple[Format | Records, bytes]] = {
     "jsonl": (Records("jsonl"), JSONL),
     "jsonl.gz": (Records("jsonl"), gzip.compress(JSONL, mtime=0)),
@@ -59,6 +67,7 @@ WHOLE: Mapping[str, tuple[Format | Records, bytes]] = {
     "arrow": (Records("arrow"), arrow()),
     "warc": ("warc", warc()),
     "warc.gz": ("warc", gzip.compress(warc(), mtime=0)),
+    "bundle": ("commits", bundle()),
     "xz": ("xz_text", lzma.compress(JSONL)),
     "wiki_json": ("wiki_json", json.dumps({"T": {"title": "T", "extract": "words " * 50}}).encode()),
     "html": ("html", b"<html><body><p>" + b"words " * 50 + b"</p></body></html>"),
@@ -92,7 +101,7 @@ def test_what_is_whole_is_read(name: str, path: Path) -> None:
     assert isinstance(records, list) and records and all(isinstance(record, Record) for record in records)
 
 
-COMPRESSED = ("jsonl.gz", "jsonl.zst", "parquet", "arrow", "warc.gz", "xz")
+COMPRESSED = ("jsonl.gz", "jsonl.zst", "parquet", "arrow", "warc.gz", "bundle", "xz")
 
 
 @pytest.mark.parametrize("name", COMPRESSED)
@@ -145,7 +154,7 @@ def no_more_open_files() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-@pytest.mark.parametrize("name", ["jsonl", "jsonl.gz", "parquet", "arrow", "warc", "warc.gz"])
+@pytest.mark.parametrize("name", ["jsonl", "jsonl.gz", "parquet", "arrow", "warc", "warc.gz", "bundle"])
 def test_what_the_machine_cannot_do_now_is_no_damage(name: str, path: Path) -> None:
     """A whole file that could not be opened for want of descriptors: it is read when the shard is tried again."""
     format, content = WHOLE[name]
@@ -169,7 +178,7 @@ def test_corrupt_parquet_stops_with_its_name(what: str, damage: Callable[[bytes]
     assert isinstance(read(Records("parquet"), path, damage(parquet())), ValueError), what
 
 
-@pytest.mark.parametrize("name", ["jsonl.gz", "jsonl.zst", "warc.gz", "xz"])
+@pytest.mark.parametrize("name", ["jsonl.gz", "jsonl.zst", "warc.gz", "bundle", "xz"])
 def test_flipped_bytes_in_a_compressed_file_stop_with_its_name(name: str, path: Path) -> None:
     format, content = WHOLE[name]
     middle = len(content) // 2
