@@ -103,9 +103,16 @@ def card_assets(of: Tokens) -> Iterator[AssetTemplate]:
     yield of_sources(partial(data.card, of), of.sources)
 
 
-def mix_assets(run: Run) -> Iterator[AssetTemplate]:
-    """Yield all data that a run trains on, placed canonically."""
+def text_assets(run: Run) -> Iterator[AssetTemplate]:
+    """Yield the token caches of a run, and the corpus whose held-out text scores it."""
     yield from token_assets(run.tokens)
+    if run.scored_on is not None:
+        yield from corpus_assets(run.scored_on)
+
+
+def mix_assets(run: Run) -> Iterator[AssetTemplate]:
+    """Yield all data that a run trains on and is scored on, placed canonically."""
+    yield from text_assets(run)
     template = of_all(mixture(run))
     reasons = "; ".join(f"{source}: {reason}" for source, reason in run.scope.left_out)
     yield replace(template, description=f"{template.description} Left out: {reasons}.") if reasons else template

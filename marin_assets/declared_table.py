@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from marin_assets.annealings import verdict_template
 from marin_assets.canary import canary_data
 from marin_assets.comparisons import correlation_template, gap_families, promotion_template
 from marin_assets.data import card_assets, corpus_assets, evaluation_assets, mix_assets, policy_assets
 from marin_assets.factory import AssetTemplate
+from marin_assets.in_pairs import annealing_template, proxy_template
 from marin_assets.laws import forecast_templates, law_templates
 from marin_assets.models import model_assets
 from marin_assets.rewards import environment_templates, reward_templates
@@ -29,6 +29,7 @@ from recipes.gaps import gap_node
 from recipes.lab import Broken, Declarations
 from recipes.models import PublishedModel
 from recipes.promotions import promotion_node
+from recipes.proxies import Proxy
 from recipes.records.reward_run import RewardRun
 from recipes.records.run import Run
 from recipes.records.sweep import Sweep
@@ -65,6 +66,7 @@ def tabled(declared: Declarations) -> tuple[AssetTable, Declarations]:
     swarms = sound(declared.swarms, lambda swarm: swarm.name, lambda swarm: table.add(*_of_swarm(swarm)))
     runs = sound(declared.runs, lambda run: run.name, lambda run: table.add(*_of_run(run)))
     annealings = sound(declared.annealings, lambda of: of.name, lambda of: table.add(*_of_annealing(of)))
+    proxies = sound(declared.proxies, lambda of: of.name, lambda of: table.add(*_of_proxy(of)))
     rewards = sound(declared.rewards, lambda run: run.name, lambda run: table.add(*_of_rewards(run)))
     synthetic = sound(declared.synthetic, lambda of: of.name, lambda of: table.add(*_of_synthetic(of)))
     _add_cards(table, runs)
@@ -89,6 +91,7 @@ def tabled(declared: Declarations) -> tuple[AssetTable, Declarations]:
         searches=searches,
         swarms=swarms,
         annealings=annealings,
+        proxies=proxies,
         rewards=rewards,
         synthetic=synthetic,
         corpora=corpora,
@@ -112,8 +115,12 @@ def _of_run(run: Run) -> tuple[Iterator[AssetTemplate], list]:
 
 def _of_annealing(of: Annealing) -> tuple[Iterator[AssetTemplate], list]:
     """Return all assets of branches from one checkpoint, and the nodes whose ancestors must be among them."""
-    verdict = verdict_template(of)
-    return chain(sweep_data(of.trials), sweep_templates(of.trials), [verdict]), [verdict.example]
+    return _of_trials([of.trials], [annealing_template(of)])
+
+
+def _of_proxy(of: Proxy) -> tuple[Iterator[AssetTemplate], list]:
+    """Return all assets of small models that judge a corpus, and the nodes whose ancestors must be among them."""
+    return _of_trials(of.arms, [proxy_template(of)])
 
 
 def _of_rewards(run: RewardRun) -> tuple[Iterator[AssetTemplate], list]:
@@ -130,8 +137,13 @@ def _of_synthetic(of: SyntheticSet) -> tuple[Iterator[AssetTemplate], list]:
 
 def _of_sweep(sweep: Sweep) -> tuple[Iterator[AssetTemplate], list]:
     """Return all assets of a sweep, and the nodes whose ancestors must be among them."""
-    laws = tuple(law_templates(sweep))
-    return chain(sweep_data(sweep), sweep_templates(sweep), laws), [template.example for template in laws]
+    return _of_trials([sweep], tuple(law_templates(sweep)))
+
+
+def _of_trials(sweeps: Sequence[Sweep], after: Sequence[AssetTemplate]) -> tuple[Iterator[AssetTemplate], list]:
+    """Return the assets of trials and what is made of them, and the nodes of the latter."""
+    trials = (chain(sweep_data(sweep), sweep_templates(sweep)) for sweep in sweeps)
+    return chain(*trials, after), [template.example for template in after]
 
 
 def _of_search(search: Search, sweeps: Collection[str]) -> tuple[Iterator[AssetTemplate], list]:
@@ -147,9 +159,7 @@ def _of_search(search: Search, sweeps: Collection[str]) -> tuple[Iterator[AssetT
 
 def _of_swarm(swarm: Swarm) -> tuple[Iterator[AssetTemplate], list]:
     """Return all assets of a swarm, and the nodes whose ancestors must be among them."""
-    templates = tuple(swarm_templates(swarm))
-    every = chain(*(chain(sweep_data(part), sweep_templates(part)) for part in swarm.parts), templates)
-    return every, [template.example for template in templates]
+    return _of_trials(swarm.parts, tuple(swarm_templates(swarm)))
 
 
 def _add_cards(table: AssetTable, runs: Sequence[Run]) -> None:

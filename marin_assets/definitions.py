@@ -105,6 +105,7 @@ def _research_assets(every: Sequence[AssetTemplate], declared: Declarations) -> 
         *declared.sweeps,
         *(part for swarm in declared.swarms for part in swarm.parts),
         *(annealing.trials for annealing in declared.annealings),
+        *(arm for proxy in declared.proxies for arm in proxy.arms),
     ]
     of_sweeps = {template.example.key for sweep in sweeps for template in sweep_templates(sweep)}
     of_sweeps |= {template.example.key for search in declared.searches for template in trial_templates(search)}

@@ -5,6 +5,7 @@ Events are rows of a database, so pictures are small (below 100 kB) and anything
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import partial
 
 import dagster as dg
 import polars as pl
@@ -239,6 +240,7 @@ _NEEDS: Mapping[str, frozenset[str]] = {
     "science.round": frozenset({"round"}),
     "science.ladder_forecast": frozenset({"forecast"}),
     "science.annealing": frozenset({"annealing"}),
+    "science.proxy": frozenset({"proxy"}),
     "science.critical_batch": frozenset({"batch"}),
     "science.repetition": frozenset({"repetition"}),
     "science.forecast": frozenset({"forecast"}),
@@ -282,6 +284,7 @@ _RECORDED: Mapping[str, _Show] = {
     "science.round": science_views.proposed_round,
     "science.ladder_forecast": science_views.forecast,
     "science.annealing": fit_views.annealing,
+    "science.proxy": fit_views.proxy,
     "science.critical_batch": fit_views.critical_batch,
     "science.repetition": fit_views.repetition,
     "science.forecast": science_views.forecast,
@@ -312,7 +315,8 @@ _DRAWN: Mapping[str, _Show] = {
     "evals.audit": contamination_views.audit_tables,
     "science.fit": science_views.law_picture,
     "science.round": science_views.round_page,
-    "science.annealing": fit_views.annealing_page,
+    "science.annealing": partial(fit_views.pairs_page, kind="annealing"),
+    "science.proxy": partial(fit_views.pairs_page, kind="proxy"),
     "science.critical_batch": fit_views.critical_batch_page,
     "science.repetition": fit_views.repetition_page,
     "science.promotion": science_views.promotion_page,

@@ -1,4 +1,4 @@
-"""What the UI shows of fits over batches and over repeated data, and of branches from one checkpoint."""
+"""What the UI shows of fits over batches and over repeated data, and of runs that are compared in pairs."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -60,19 +60,24 @@ def repetition_page(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 def annealing(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     """Return the verdict on each mix, with the smallest difference that would have shown."""
     facts = artifact.manifest.extra["annealing"]
-    columns = ("mix", "task", "verdict", "difference", "low", "high", "smallest_visible")
-    rows = [{name: "-" if row[name] is None else row[name] for name in columns} for row in facts["rows"]]
-    return {
-        "start": dg.MetadataValue.text(facts["start"]),
-        "control": dg.MetadataValue.text(facts["control"]),
-        "verdicts": records_table([{name: str(value) for name, value in row.items()} for row in rows], columns),
-    }
+    return {"start": dg.MetadataValue.text(facts["start"])} | _verdicts(facts, "mix")
 
 
-def annealing_page(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+def proxy(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """Return the verdict on each corpus, with the smallest difference that would have shown, and what each run read."""
+    facts = artifact.manifest.extra["proxy"]
+    return _verdicts(facts, "corpus") | {"read": records_table(facts["read"], ("corpus", "tokens", "epochs"))}
+
+
+def _verdicts(facts: Mapping[str, Any], arm: str) -> dict[str, dg.MetadataValue]:
+    columns = (arm, "task", "verdict", "difference", "low", "high", "smallest_visible")
+    rows = [{name: "-" if row[name] is None else str(row[name]) for name in columns} for row in facts["rows"]]
+    return {"control": dg.MetadataValue.text(facts["control"]), "verdicts": records_table(rows, columns)}
+
+
+def pairs_page(artifact: Artifact, kind: str) -> dict[str, dg.MetadataValue]:
     """Return differences from the control, and the page."""
-    picture = inline(artifact.file("annealing.png").read_bytes())
-    return {"differences": picture, "page": page_link(artifact, "annealing.md")}
+    return {"differences": inline(artifact.file(f"{kind}.png").read_bytes()), "page": page_link(artifact, f"{kind}.md")}
 
 
 def _end(end: float | None) -> str:

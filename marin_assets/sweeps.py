@@ -18,7 +18,7 @@ from lineage.jobs.given_jobs import started_job
 from lineage.jobs.kept_process import keeping_process, runs_here
 from lineage.messages import ProgressMessage
 from marin_assets.areas import owners
-from marin_assets.data import mix_assets, token_assets
+from marin_assets.data import mix_assets, text_assets
 from marin_assets.data_stages import FILES
 from marin_assets.describe import describe, materialization
 from marin_assets.event_log import STAGE_METADATA
@@ -39,12 +39,13 @@ SHOWN_FAILURES = 5
 def sweep_data(sweep: Sweep) -> Iterator[AssetTemplate]:
     """Yield the data that the trials read; trials over one mix share it. `sweep_asset` makes the mixtures of a swarm."""
     if isinstance(sweep.place, SwarmTrialOf):
-        yield from token_assets(sweep.trials[0].tokens)
+        yield from text_assets(sweep.trials[0])
         return
     seen = set()
     for run in sweep.trials:
-        if (run.data, run.batches) not in seen:
-            seen.add((run.data, run.batches))
+        read = run.data, run.batches, run.heldout_corpus.name
+        if read not in seen:
+            seen.add(read)
             yield from mix_assets(run)
 
 

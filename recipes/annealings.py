@@ -6,10 +6,10 @@ from functools import cached_property
 from lineage.build.nodes import Node
 from lineage.order.mixture import StepPhase
 from recipes.records.placement import SwarmTrialOf
-from recipes.records.run import HELDOUT_TASK, AtStep, Run
+from recipes.records.run import AtStep, Run
 from recipes.records.sweep import Sweep
 from recipes.records.tokens import Mix
-from recipes.sweeps import results
+from recipes.sweeps import compared_scores, results
 from science.annealing_stage import ANNEALING, AnnealingConfig
 
 FAMILY = "annealings"
@@ -49,10 +49,8 @@ class Annealing:
     @property
     def config(self) -> AnnealingConfig:
         """The config of the verdict."""
-        tasks = tuple(f"{HELDOUT_TASK}/{target}" for target in self.targets) or (HELDOUT_TASK,)
-        metric = self.metric if self.targets else f"micro_{self.metric}"
         names = tuple(name for name, _ in self.mixes)
-        return AnnealingConfig(names, self.seeds, tasks, metric, self.unit, self.level)
+        return AnnealingConfig(names, self.seeds, *compared_scores(self.targets, self.metric), self.unit, self.level)
 
     @cached_property
     def trials(self) -> Sweep:

@@ -146,7 +146,7 @@ def outcome(of: AnyForecast, run: Run) -> Node:
     inputs = {
         "trial": checkpoint(run, run.spec.num_steps),
         "tokenizer": tokenizer(run.tokens, at),
-        "corpora": corpora(run.corpus, at),
+        "corpora": corpora(run.heldout_corpus, at),
     }
     return Node(("forecasts", of.name, "result"), None, TRIAL_RESULT, RESULT_CONFIG, inputs, run.evaluation.hardware)
 

@@ -18,6 +18,7 @@ from recipes.canary import Canary, canary
 from recipes.correlations import PoolCorrelation
 from recipes.gaps import Gap
 from recipes.promotions import Promotion
+from recipes.proxies import Proxy
 from recipes.records.data import Corpus
 from recipes.records.reward_run import RewardRun
 from recipes.records.run import Run
@@ -55,6 +56,7 @@ class Declarations:
     searches: tuple[Search, ...] = ()
     swarms: tuple[Swarm, ...] = ()
     annealings: tuple[Annealing, ...] = ()
+    proxies: tuple[Proxy, ...] = ()
     rewards: tuple[RewardRun, ...] = ()
     synthetic: tuple[SyntheticSet, ...] = ()
     corpora: tuple[Corpus, ...] = ()
@@ -109,6 +111,7 @@ def load(declared: Mapping[str, Callable[[], Study]]) -> Declarations:
             loading.members(name, "search", study.searches, loading.searches)
             loading.members(name, "swarm", study.swarms, loading.swarms)
             loading.members(name, "annealing", study.annealings, loading.annealings)
+            loading.members(name, "proxy", study.proxies, loading.proxies)
             loading.members(name, "run on rewards", study.rewards, loading.rewards)
             loading.members(name, "synthetic set", study.synthetic, loading.synthetic)
             loading.members(name, "corpus", study.corpora, loading.corpora)
@@ -127,6 +130,7 @@ def load(declared: Mapping[str, Callable[[], Study]]) -> Declarations:
         searches=tuple(loading.searches.values()),
         swarms=tuple(loading.swarms.values()),
         annealings=tuple(loading.annealings.values()),
+        proxies=tuple(loading.proxies.values()),
         rewards=tuple(loading.rewards.values()),
         synthetic=tuple(loading.synthetic.values()),
         corpora=tuple(loading.corpora.values()),
@@ -149,6 +153,7 @@ class _Loading:
     searches: dict[str, Search] = field(default_factory=dict)
     swarms: dict[str, Swarm] = field(default_factory=dict)
     annealings: dict[str, Annealing] = field(default_factory=dict)
+    proxies: dict[str, Proxy] = field(default_factory=dict)
     rewards: dict[str, RewardRun] = field(default_factory=dict)
     synthetic: dict[str, SyntheticSet] = field(default_factory=dict)
     corpora: dict[str, Corpus] = field(default_factory=dict)
@@ -160,9 +165,9 @@ class _Loading:
     broken: list[Broken] = field(default_factory=list)
     study_of: dict[str, str] = field(default_factory=dict)
 
-    def members[T: (Run, Sweep, Search, Swarm, Annealing, RewardRun, SyntheticSet, Corpus, Gap, Promotion, PoolCorrelation)](
-        self, study: str, kind: str, declared: tuple[Callable[[], T], ...], into: dict[str, T]
-    ) -> None:
+    def members[
+        T: (Run, Sweep, Search, Swarm, Annealing, Proxy, RewardRun, SyntheticSet, Corpus, Gap, Promotion, PoolCorrelation)
+    ](self, study: str, kind: str, declared: tuple[Callable[[], T], ...], into: dict[str, T]) -> None:
         for function in declared:
             for record in self.tried(function, function.__name__, study):
                 if record.name in into:

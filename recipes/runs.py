@@ -169,7 +169,7 @@ def eval_result(run: Run, step: int, tasks: tuple[TaskSpec, ...], partition: str
         "tokenizer": tokenizer(run.tokens, at),
         "suites": suites(run.evaluation.suites, at),
         "shots": suites(run.evaluation.shots, at),
-        "corpora": corpora(run.corpus, at),
+        "corpora": corpora(run.heldout_corpus, at),
         "trajectories": trajectories(run.tokens, at),
         "policy": policy(run),
     }

@@ -65,6 +65,7 @@ from science.mixtures.proposal_stage import SWARM_PROPOSAL
 from science.mixtures.runs import SWARM_RUNS
 from science.mixtures.snr_stage import SWARM_SNR
 from science.promotion_stage import PROMOTION
+from science.proxy_stage import PROXY
 from science.repetition_stage import REPETITION
 from science.search.round_stage import ROUND_PROPOSAL
 from science.seed_stage import SEED_VARIANCE
@@ -132,6 +133,7 @@ def stages() -> Mapping[str, Stage]:
         CORRELATIONS,
         SEED_VARIANCE,
         ANNEALING,
+        PROXY,
         CRITICAL_BATCH,
         REPETITION,
         ROUND_PROPOSAL,

@@ -7,6 +7,7 @@ from recipes.annealings import Annealing
 from recipes.correlations import PoolCorrelation
 from recipes.gaps import Gap
 from recipes.promotions import Promotion
+from recipes.proxies import Proxy
 from recipes.records.data import Corpus
 from recipes.records.reward_run import RewardRun
 from recipes.records.run import Run
@@ -29,6 +30,9 @@ class Study:
     swarms: tuple[Callable[[], Swarm], ...] = ()
     annealings: tuple[Callable[[], Annealing], ...] = ()
     """Branches from one checkpoint over several mixes."""
+
+    proxies: tuple[Callable[[], Proxy], ...] = ()
+    """Small models that judge a corpus."""
 
     rewards: tuple[Callable[[], RewardRun], ...] = ()
     """Runs that learn from rewards."""

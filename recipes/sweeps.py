@@ -32,7 +32,7 @@ def trial(run: Run) -> Node:
 def result(run: Run) -> Node:
     """Held-out bits per byte of a trial by domain, or that it diverged."""
     at = run.place.data
-    inputs = {"trial": trial(run), "tokenizer": tokenizer(run.tokens, at), "corpora": corpora(run.corpus, at)}
+    inputs = {"trial": trial(run), "tokenizer": tokenizer(run.tokens, at), "corpora": corpora(run.heldout_corpus, at)}
     place = run.place.of_run(run.name, "result", partition=run.name)
     return Node(*place, TRIAL_RESULT, RESULT_CONFIG, inputs, run.evaluation.hardware)
 
@@ -40,6 +40,13 @@ def result(run: Run) -> Node:
 def results(sweep: Sweep) -> tuple[Node, ...]:
     """The result of every trial, in the sweep's order."""
     return tuple(result(run) for run in sweep.trials)
+
+
+def compared_scores(targets: Sequence[str], metric: str) -> tuple[tuple[str, ...], str]:
+    """Tasks and metric by which results are compared: held-out text of each tag, or without tags all of it together."""
+    if not targets:
+        return (HELDOUT_TASK,), f"micro_{metric}"
+    return tuple(f"{HELDOUT_TASK}/{target}" for target in targets), metric
 
 
 def table(sweep: Sweep, present: Sequence[Node] | None = None) -> Node:

@@ -64,7 +64,7 @@ def train_run(name: str, *, benchmarks: bool, as_json: bool, has_data: bool) -> 
 
 def make_data(lab: Lab, instance: dg.DagsterInstance, run: Run, nodes: Sequence[Node], lines: StageLines) -> None:
     """Make what a run trains on, its corpora first. Raises: ValueError if no document is held out; what the engines raise."""
-    corpora = data.corpora(run.corpus)
+    corpora = data.corpora(run.heldout_corpus)
     first = ancestors_first(corpora)
     names = {node.name for node in first}
     make(lab, instance, first, {}, lines=lines)

@@ -118,6 +118,24 @@ class Corpus:
     def sources(self) -> tuple[str, ...]:
         return self.scope.sources
 
+    def split_difference(self, other: "Corpus") -> str:
+        """Why a document that the other holds out may be trained on here; empty if both hold out the same documents.
+
+        A hash of the duplicate cluster splits documents (`datakit/corpus/build.py`), so whatever else the filters drop, the
+        splits agree where clusters, salt and share do.
+        """
+        mine, its = self.filters, other.filters
+        compared = {
+            "scope": (self.scope, other.scope),
+            "filters.split_salt": (mine.split_salt, its.split_salt),
+            "filters.heldout_frac": (mine.heldout_frac, its.heldout_frac),
+        }
+        return "; ".join(
+            f"{name} is {getattr(here, 'name', here)} here and {getattr(there, 'name', there)} there"
+            for name, (here, there) in compared.items()
+            if here != there
+        )
+
     def narrowed(self, by: Narrowing) -> "Corpus":
         """Return the corpus over the chosen sources; its scorer is trained on these only."""
         return replace(

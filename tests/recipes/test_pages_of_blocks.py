@@ -40,7 +40,7 @@ from recipes.records.run import AtStep, Evaluation, Run
 from recipes.records.sweep import Sweep
 from recipes.records.tokens import Mix, Tokens
 from recipes.sources import source_config
-from recipes.studies import annealing, midtraining, mixing, preferences, rates, small_models
+from recipes.studies import annealing, midtraining, mixing, preferences, proxy, rates, small_models
 from recipes.studies.critical_batch import critical_batch
 from recipes.studies.default import default_corpus, tiny
 from recipes.studies.isoflop import isoflop
@@ -79,6 +79,7 @@ HERE = {
     "fit_a_law.md": 4,
     "fit_batches_and_repetition.md": 2,
     "forecast_midtraining.md": 1,
+    "judge_a_corpus.md": 1,
     "promote_a_variant.md": 1,
     "search_a_mixture.md": 1,
     "search_for_settings.md": 2,
@@ -299,6 +300,12 @@ def test_an_annealing_is_three_mixes_in_pairs() -> None:
     names: dict[str, Any] = dict(vars(annealing))
     exec(blocks("anneal_in_pairs.md")[0], names)
     assert names["tiny_annealing"]() == replace(annealing.tiny_annealing(), seeds=(0, 1, 2))
+
+
+def test_a_proxy_is_two_corpora_in_pairs() -> None:
+    names: dict[str, Any] = dict(vars(proxy))
+    exec(blocks("judge_a_corpus.md")[0], names)
+    assert names["best_half_judged"]() == replace(proxy.best_half_judged(), seeds=(0, 1, 2))
 
 
 def test_sweeps_have_an_estimate_of_critical_batch_or_of_repetition() -> None:

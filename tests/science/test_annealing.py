@@ -13,7 +13,9 @@ from lineage.build.nodes import Node
 from lineage.stage import Stage
 from lineage.writing.writer import Writer
 from marin_assets.describe import recorded
-from science.annealing_stage import ANNEALING, AnnealingConfig, RefusedAnnealingError
+from science.annealing_stage import ANNEALING, AnnealingConfig
+from science.forecasts.outcome import Outcome
+from science.in_pairs import RefusedPairsError, compare
 from tests.trainer.tiny_run import RUN
 from trainer.spec.stage import CheckpointConfig
 
@@ -78,17 +80,14 @@ def test_differences_are_found_by_pairs_although_seeds_differ_more(tmp_path: Pat
 def test_at_most_one_set_in_twenty_names_a_difference_that_is_none() -> None:
     """Over three mixes that equal the control, the corrected intervals exclude 0 together as often as they say."""
     random, wrong = np.random.default_rng(1), 0
-    from science.annealing_stage import _compared
-    from science.forecasts.outcome import Outcome
 
     def outcomes(values: np.ndarray) -> list[Outcome]:
         return [Outcome("o", None, {("held-out", "loss"): float(value)}, "p", None) for value in values]  # type: ignore[arg-type]
 
     for _ in range(600):
         shared = random.normal(size=5)
-        control = outcomes(shared + 0.01 * random.normal(size=5))
-        rows = [_compared(CONFIG, "held-out", mix, control, outcomes(shared + 0.01 * random.normal(size=5))) for mix in "abc"]
-        wrong += any(row.verdict != "undecided" for row in rows)
+        arms = {mix: outcomes(shared + 0.01 * random.normal(size=5)) for mix in CONFIG.mixes}
+        wrong += any(row.verdict != "undecided" for row in compare(CONFIG, arms))
     assert 0.02 < wrong / 600 < 0.065
 
 
@@ -109,7 +108,7 @@ def test_a_mix_that_diverged_is_named_and_the_others_are_compared(tmp_path: Path
     ],
 )
 def test_branches_that_cannot_be_compared_are_refused(tmp_path: Path, changed: dict[str, Node], message: str) -> None:
-    with pytest.raises(RefusedAnnealingError, match=message):
+    with pytest.raises(RefusedPairsError, match=message):
         made(tmp_path, verdict(**changed))
 
 

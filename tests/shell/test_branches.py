@@ -1,4 +1,4 @@
-"""Branches of checkpoints, trained for real: an annealing judged in pairs, and a ladder that forecasts its largest branch."""
+"""Verdicts in pairs, trained for real: an annealing, a corpus judged by small models, and a ladder that forecasts a branch."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +8,8 @@ from small_runs import small_corpus, small_ferry, small_run
 
 from evals.items.stage import TRIAL_RESULT
 from evals.tasks.trial_result import score_trial
-from lineage.artifact.store import Store
+from lineage.artifact.spec import InputRef
+from lineage.artifact.store import Artifact, Store
 from lineage.build.nodes import Node, ancestors_first, exists, resolve, spec_of
 from lineage.build.plan import build
 from lineage.jobs.job import Job
@@ -16,8 +17,10 @@ from lineage.order.mixture import StepPhase
 from marin_assets.declared_table import tabled
 from marin_assets.definitions import build_defs
 from recipes.annealings import Annealing, annealing_verdict
+from recipes.data import corpora
 from recipes.forecasts import LadderForecast, verdict
 from recipes.lab import Declarations
+from recipes.proxies import Proxy, proxy_verdict
 from recipes.records.run import AtStep, Run
 from recipes.records.sweep import Sweep
 from recipes.records.tokens import Mix, Tokens, TrainedTokenizer
@@ -81,6 +84,27 @@ def test_an_annealing_is_trained_and_judged(tmp_path: Path) -> None:
     assert row["verdict"] in ("better", "worse", "undecided") and row["low"] < row["difference"] < row["high"]
     starts = [a for a in store.walk_up(judged) if a.spec.key == ("runs", "base", "checkpoint")]
     assert len({a.spec.address for a in starts}) == 1, "all branches have one checkpoint among their ancestors"
+
+
+@pytest.mark.slow
+def test_a_corpus_is_judged_by_small_models(tmp_path: Path) -> None:
+    store, run = Store(str(tmp_path)), base()
+    run = replace(run, spec=replace(run.spec, save_every_steps=None))
+    fewer = replace(run.corpus, name="fewer", filters=replace(run.corpus.filters, rule_sets=("fineweb",)))
+    of = Proxy("rules", run, (("before", run.corpus), ("after", fewer)))
+    make(store, [proxy_verdict(of)])
+    judged = resolve(store, proxy_verdict(of))
+    (row,) = judged.manifest.extra["proxy"]["rows"]
+    assert row["corpus"] == "after" and row["pairs"] == 3 and row["low"] < row["difference"] < row["high"]
+    before, after = judged.manifest.extra["proxy"]["read"]
+    assert before["tokens"] == after["tokens"] and before["epochs"] < after["epochs"], "the same tokens of less text"
+    scored = {ref.data_version for a in store.walk_up(judged) if "result" in a.spec.key for ref in refs_of(a, "corpora")}
+    assert scored == {resolve(store, node).data_version for node in corpora(run.corpus)}
+    assert len({a.data_version for a in store.walk_up(judged) if a.spec.key[0] == "tokenizer"}) == 1
+
+
+def refs_of(artifact: Artifact, name: str) -> list[InputRef]:
+    return [ref for ref in artifact.spec.inputs if ref.name.startswith(f"{name}.")]
 
 
 RUNGS, LARGEST = (16, 24, 36, 52), 80
