@@ -177,7 +177,10 @@ def _six_end(match: re.Match[str]) -> int | None:
 
 
 def _is_public(address: str) -> bool:
-    """Whether an address is one that the whole internet can reach: not loopback, private, link-local, documentation."""
+    """Whether an address is one that the whole internet can reach: not loopback, private, link-local, documentation.
+
+    The ranges are those of Python's `ipaddress`; releases differ in a few that IANA reserves for protocols.
+    """
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
