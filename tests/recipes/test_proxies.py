@@ -14,7 +14,8 @@ from recipes.records.run import AtStep
 from recipes.records.tokens import TrainedTokenizer
 from recipes.runs import checkpoint, eval_tasks, task_result
 from recipes.studies.default import best_half, default_corpus
-from recipes.studies.proxy import best_half_judged, judge
+from recipes.studies.mixing import base as judge
+from recipes.studies.proxy import best_half_judged
 from recipes.studies.small_models import small_mix
 from recipes.sweeps import result
 from trainer.spec.config import WarmStart
@@ -31,7 +32,7 @@ def against(corpus: Corpus) -> tuple[tuple[str, Corpus], ...]:
 def test_a_pair_is_one_run_over_two_corpora() -> None:
     of = best_half_judged()
     control, tried = of.arms
-    assert of.config.corpora == ("before", "after") and [run.spec.seed for run in control.trials] == [0, 1, 2]
+    assert of.config.corpora == ("before", "after") and [run.spec.seed for run in control.trials] == list(range(6))
     for base, other in zip(control.trials, tried.trials, strict=True):
         assert base.spec == other.spec and base.data.order_seed == other.data.order_seed == base.spec.seed
         assert replace(base.data, tokens=other.tokens) == other.data
@@ -49,7 +50,7 @@ def test_all_runs_have_one_tokenizer_and_are_scored_on_one_text() -> None:
     assert keys == arms | {("proxies", "best_half", "verdict")}
     nodes = proxy_verdict(of).inputs["results"]
     assert isinstance(nodes, tuple) and [(node.key[2], node.partition) for node in nodes] == [
-        (arm, f"s{seed}") for arm in ("before", "after") for seed in (0, 1, 2)
+        (arm, f"s{seed}") for arm in ("before", "after") for seed in range(6)
     ]
 
 
