@@ -24,6 +24,8 @@ from datakit.quality.scores import SCORES
 from datakit.quality.verdicts import QUALITY
 from datakit.sources.raw import RAW
 from datakit.sources.roster import ROSTER
+from datakit.tags.code_licences import CODE_LICENCES
+from datakit.tags.languages import LANGUAGES
 from datakit.tokens.cache import TOKEN_CACHE
 from datakit.tokens.extended_tokenizer import EXTENDED_TOKENIZER
 from datakit.tokens.tokenizer import TOKENIZER
@@ -88,6 +90,8 @@ def stages() -> Mapping[str, Stage]:
         PARAGRAPHS,
         QUALITY,
         QUALITY_RULES,
+        LANGUAGES,
+        CODE_LICENCES,
         CARD,
         SCORER,
         SCORES,

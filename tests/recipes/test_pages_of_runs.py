@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import datakit.sources.source
 from lineage.artifact.store import Store
 from lineage.build.nodes import Node
 from lineage.build.plan import build
@@ -18,10 +19,9 @@ from recipes.studies.default import tiny
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "recipes"
 
 
-def block(page: str) -> str:
-    """The Python of a page."""
-    (found,) = re.findall(r"^```python\n(.*?)^```", (PAGES / page).read_text(), flags=re.MULTILINE | re.DOTALL)
-    return found
+def block(page: str, number: int = 0) -> str:
+    """A piece of the Python of a page."""
+    return re.findall(r"^```python\n(.*?)^```", (PAGES / page).read_text(), flags=re.MULTILINE | re.DOTALL)[number]
 
 
 @pytest.fixture
@@ -71,6 +71,11 @@ def test_the_source_of_the_page_is_pinned_by_its_error_and_read(own: Path, tmp_p
     assert made(store, data.raw("stories")).manifest.files
     normalized = made(store, data.normalized("stories"))
     assert normalized.manifest.statistics["rows_out"] == len(records)
+
+
+def test_the_source_of_commit_histories_is_declared_as_on_the_page() -> None:
+    source = eval(block("add_a_source.md", 1), vars(datakit.sources.source))
+    assert source.format == "commits" and source.loader.globs == ("*.bundle",)
 
 
 def made(store: Store, node: Node):
