@@ -125,7 +125,7 @@ class Bundle:
             for delta in (*waiting.pop(offset, ()), *waiting.pop(base, ())):
                 try:
                     kind, content = self._at(delta)
-                except AbsentError:  # It is too large, and so is unknown; whoever asks for it is told.
+                except AbsentError:  # Too large to be made, so its id stays unknown; `get` gives that as the reason.
                     self.unnamed_large += 1
                     continue
                 name = hashlib.sha1(b"%s %d\0" % (KINDS[kind], len(content)), usedforsecurity=False)

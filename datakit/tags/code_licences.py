@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import polars as pl
 from license_expression import ExpressionError, Licensing, get_spdx_licensing
@@ -74,7 +74,7 @@ class CodeLicencesConfig:
 
 def find_licences(out: Writer, config: CodeLicencesConfig, normalized: Artifact) -> None:
     """Write `code_licences/part-*.parquet` beside the documents' parts: id, licence ("" if none is stated), evidence."""
-    write_tags(out, normalized, find_in_part, config, FOLDER, COLUMN)
+    write_tags(out, normalized, find_in_part, config, COLUMN)
 
 
 CODE_LICENCES = Stage(
@@ -86,9 +86,9 @@ CODE_LICENCES = Stage(
 )
 
 
-def find_in_part(folder: Path, part: Path, config: CodeLicencesConfig) -> dict[str, int]:
+def find_in_part(folder: Path, part: Path, config: CodeLicencesConfig) -> dict[str, Any]:
     """Judge one part."""
-    return tag_one_part(folder, part, FOLDER, partial(found, config=config))
+    return tag_one_part(folder, part, FOLDER, COLUMN, partial(found, config=config))
 
 
 def found(documents: pl.DataFrame, config: CodeLicencesConfig) -> pl.DataFrame:

@@ -50,7 +50,7 @@ def identify_languages(out: Writer, config: LanguagesConfig, normalized: Artifac
     Raises: ValueError if the installed model is not the declared one.
     """
     _check_installed(config.model)
-    write_tags(out, normalized, identify_part, config, FOLDER, COLUMN)
+    write_tags(out, normalized, identify_part, config, COLUMN)
     out.extra["tags"]["model"] = {"name": config.model, "digest": _model_digest()}
 
 
@@ -63,9 +63,9 @@ LANGUAGES = Stage(
 )
 
 
-def identify_part(folder: Path, part: Path, config: LanguagesConfig) -> dict[str, int]:
+def identify_part(folder: Path, part: Path, config: LanguagesConfig) -> dict[str, Any]:
     """Judge one part."""
-    return tag_one_part(folder, part, FOLDER, partial(identified, config=config))
+    return tag_one_part(folder, part, FOLDER, COLUMN, partial(identified, config=config))
 
 
 def identified(documents: pl.DataFrame, config: LanguagesConfig) -> pl.DataFrame:

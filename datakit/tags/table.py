@@ -1,11 +1,13 @@
 """The attribute table of a tag: parts beside the documents' parts, one row a document, and how often each tag occurs."""
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
-from datakit.documents.parts import as_frame, count_values, document_paths, iterate_part, slices, writing_part
+from datakit.documents.parts import as_frame, document_paths, iterate_part, slices, writing_part
 from lineage.artifact.store import Artifact
 from lineage.writing.writer import Writer
 
@@ -16,24 +18,23 @@ type Tagged = Callable[[pl.DataFrame], pl.DataFrame]
 """Documents with `id` and `text` -> `id` and the tags; `id` alone if the source is not judged."""
 
 
-def write_tags(
-    out: Writer, normalized: Artifact, tag_part: Callable[..., dict[str, int]], config: object, folder: str, column: str
-) -> None:
+def write_tags(out: Writer, normalized: Artifact, tag_part: Callable[..., dict[str, Any]], config: object, column: str) -> None:
     """Tag every part by a shard of its own; counts of the column's values go into `extra`, the most frequent first."""
-    out.map_shards(tag_part, {path.stem: (path, config) for path in document_paths(normalized)})
-    paths = sorted((out.folder / folder).glob("*.parquet"))
-    is_judged = all(column in pl.read_parquet_schema(path) for path in paths)
-    counts = count_values(paths, column if is_judged else "id")
-    shown = sorted(counts.items(), key=lambda item: (-item[1], item[0])) if is_judged else []
-    out.extra["tags"] = {column: dict(shown)}
-    out.record(rows_in=sum(counts.values()), rows_out=sum(counts.values()))
+    tagged = out.map_shards(tag_part, {path.stem: (path, config) for path in document_paths(normalized)})
+    counts = sum((Counter(part["counts"]) for part in tagged.values()), Counter[str]())
+    rows = sum(part["rows"] for part in tagged.values())
+    out.extra["tags"] = {column: dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))}
+    out.record(rows_in=rows, rows_out=rows)
 
 
-def tag_one_part(folder: Path, part: Path, name: str, tagged: Tagged) -> dict[str, int]:
-    """Write the tags of one part, a slice of a row group at a time."""
+def tag_one_part(folder: Path, part: Path, name: str, column: str, tagged: Tagged) -> dict[str, Any]:
+    """Write the tags of one part, a slice of a row group at a time. Returns its rows, and how often each tag occurs."""
     nothing = pl.DataFrame(schema={"id": pl.String, "text": pl.String})
+    counts = Counter[str]()
     with writing_part(folder / name / part.name, tagged(nothing).to_arrow().schema) as out:
         for table in iterate_part(part, ["id", "text"]):
             for rows in slices(as_frame(table), SLICE_CHARS):
-                out.write(tagged(rows).to_arrow())
-    return {"rows": out.rows}
+                tags = tagged(rows)
+                counts.update(tags[column] if column in tags.columns else ())
+                out.write(tags.to_arrow())
+    return {"rows": out.rows, "counts": dict(counts)}

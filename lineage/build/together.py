@@ -6,6 +6,7 @@ each attempt has a summary of its own, with an equal share of what the launch co
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from lineage.artifact.manifest import ResourceUse
 from lineage.artifact.store import Artifact, Store
@@ -76,7 +77,7 @@ def _prepare(store: Store, nodes: Sequence[Node], how: How, ended: Ended) -> tup
             prepared = prepare(store, node, how, memo)
             if isinstance(prepared, ToMake):
                 started.append(_start(store, node, prepared, how.run_id))
-        except Exception as error:
+        except Exception as error:  # any: it is given to the caller under the node's name, and the others have their turn
             ended(node, error)
             continue
         asked.append(prepared.artifact.spec.version if isinstance(prepared, Built) else prepared.job.spec.version)
@@ -113,8 +114,8 @@ class _Started:
         name = started_job(note)
         if name is not None:
             self.running = next((making for making in self.jobs if name_in_list(making.job) == name), None)
-            for making in self.jobs:
-                if making is not self.running and not making.is_reported:
+            for making in takewhile(lambda making: making is not self.running, self.jobs):  # the process goes by this order
+                if not making.is_reported:
                     self.report(making, self.store.find(making.job.spec), None)
         if self.running is not None:
             self.heard(self.running.node, note)

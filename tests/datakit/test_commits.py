@@ -269,7 +269,7 @@ def test_a_bundle_cut_anywhere_is_never_read_as_whole(tmp_path: Path) -> None:
 
 @given(data=st.data())
 def test_no_edit_with_right_checksums_brings_the_reader_down(data: st.DataObject) -> None:
-    """A checksum keeps damage out; whoever means harm computes it. A tree, a commit or the whole pack is edited."""
+    """A checksum finds damage, and an attacker can compute it again. A tree, a commit or the whole pack is edited."""
 
     def edited(content: bytes, first: int = 0) -> bytes:
         start = data.draw(st.integers(first, len(content) - 1))
