@@ -20,8 +20,10 @@ from marin_assets.factory import AssetTemplate, Skipped
 from partitions.axes import sources
 from recipes import data
 from recipes.contamination import published_policies
+from recipes.labels import declared_labels, labels
 from recipes.models import PublishedModel
 from recipes.records.data import DEFAULT_PRESET, Corpus, Decontamination, Scope
+from recipes.records.labels import DocumentLabels
 from recipes.records.run import Run
 from recipes.records.tokens import Tokens
 from recipes.runs import mixture, policy, reference
@@ -72,6 +74,8 @@ def corpus_assets(of: Corpus) -> Iterator[AssetTemplate]:
     yield from scope_assets(of.scope)
     yield from decontamination_assets(of.decontamination, of.sources)
     if of.scorer is not None:
+        for seed in of.scorer.labelled:
+            yield from label_assets(declared_labels(seed.labels))
         yield of_all(data.scorer(of.scorer))
         yield of_sources(partial(data.scores, of.scorer), of.sources)
     if of.best_scores is not None:
@@ -81,6 +85,12 @@ def corpus_assets(of: Corpus) -> Iterator[AssetTemplate]:
     if "paragraphs" in of.filters.reads:
         yield of_all(data.paragraphs(of.scope))
     yield of_sources(partial(data.corpus, of), of.sources)
+
+
+def label_assets(of: DocumentLabels) -> Iterator[AssetTemplate]:
+    """Yield a model's labels and the documents that it read."""
+    yield from source_assets(of.sources)
+    yield of_sources(partial(labels, of), of.sources)
 
 
 def token_assets(of: Tokens) -> Iterator[AssetTemplate]:

@@ -56,6 +56,7 @@ _VIEWS: Mapping[str, View] = MappingProxyType(
         "datakit.quality_rules": View("documents", frozenset({"parquet", "polars"})),
         "datakit.languages": View("documents", frozenset({"parquet", "numpy"})),
         "datakit.code_licences": View("documents", frozenset({"parquet"})),
+        "labels": View("documents", frozenset({"parquet"})),
         "datakit.scorer": View("documents", frozenset({"json"})),
         "datakit.scores": View("documents", frozenset({"parquet", "numpy"})),
         "datakit.contamination": View("contamination", frozenset({"parquet"})),

@@ -10,7 +10,7 @@ from itertools import chain
 
 from marin_assets.canary import canary_data
 from marin_assets.comparisons import correlation_template, gap_families, promotion_template
-from marin_assets.data import card_assets, corpus_assets, evaluation_assets, mix_assets, policy_assets
+from marin_assets.data import card_assets, corpus_assets, evaluation_assets, label_assets, mix_assets, policy_assets
 from marin_assets.factory import AssetTemplate
 from marin_assets.in_pairs import annealing_template, proxy_template
 from marin_assets.laws import forecast_templates, law_templates
@@ -27,9 +27,11 @@ from recipes.annealings import Annealing
 from recipes.correlations import correlation_node
 from recipes.gaps import gap_node
 from recipes.lab import Broken, Declarations
+from recipes.labels import labels
 from recipes.models import PublishedModel
 from recipes.promotions import promotion_node
 from recipes.proxies import Proxy
+from recipes.records.labels import DocumentLabels
 from recipes.records.reward_run import RewardRun
 from recipes.records.run import Run
 from recipes.records.sweep import Sweep
@@ -69,6 +71,7 @@ def tabled(declared: Declarations) -> tuple[AssetTable, Declarations]:
     proxies = sound(declared.proxies, lambda of: of.name, lambda of: table.add(*_of_proxy(of)))
     rewards = sound(declared.rewards, lambda run: run.name, lambda run: table.add(*_of_rewards(run)))
     synthetic = sound(declared.synthetic, lambda of: of.name, lambda of: table.add(*_of_synthetic(of)))
+    labelled = sound(declared.labels, lambda of: of.name, lambda of: table.add(*_of_labels(of)))
     _add_cards(table, runs)
     corpora = sound(
         declared.corpora, lambda corpus: corpus.name, lambda corpus: table.add(corpus_assets(corpus), data.corpora(corpus))
@@ -94,6 +97,7 @@ def tabled(declared: Declarations) -> tuple[AssetTable, Declarations]:
         proxies=proxies,
         rewards=rewards,
         synthetic=synthetic,
+        labels=labelled,
         corpora=corpora,
         policies=policies,
         gaps=gaps,
@@ -133,6 +137,11 @@ def _of_synthetic(of: SyntheticSet) -> tuple[Iterator[AssetTemplate], list]:
     """Return the assets of a synthetic set, and the nodes whose ancestors must be among them."""
     templates = tuple(synthetic_templates(of))
     return iter(templates), [template.example for template in templates]
+
+
+def _of_labels(of: DocumentLabels) -> tuple[Iterator[AssetTemplate], list]:
+    """Return the assets of a model's labels, and the nodes whose ancestors must be among them."""
+    return label_assets(of), [labels(of, source) for source in of.sources]
 
 
 def _of_sweep(sweep: Sweep) -> tuple[Iterator[AssetTemplate], list]:

@@ -18,7 +18,16 @@ from lineage.artifact.store import Artifact
 from lineage.build.plan import Built
 from lineage.graph.check_tables import manifest_digest
 from lineage.jobs.job import LaunchRecord
-from marin_assets import contamination_views, eval_views, fit_views, reward_views, science_views, swarm_views, synthetic_views
+from marin_assets import (
+    contamination_views,
+    eval_views,
+    fit_views,
+    label_views,
+    reward_views,
+    science_views,
+    swarm_views,
+    synthetic_views,
+)
 from marin_assets.event_log import INPUTS, MANIFEST_TAG, VERSION_TAG
 from marin_assets.pages import page_link
 from marin_assets.pictures import drops_png
@@ -213,6 +222,7 @@ _NEEDS: Mapping[str, frozenset[str]] = {
     "datakit.token_cache": frozenset({"engine"}),
     "datakit.contamination": frozenset({"contamination", "canaries"}),
     "datakit.contamination_index": frozenset({"proof"}),
+    "labels": frozenset({"labels"}),
     "trainer.checkpoint": frozenset({"checkpoint", "throughput"}),
     "trainer.trial": frozenset({"checkpoint", "throughput"}),
     "evals.trial_result": frozenset({"result"}),
@@ -257,6 +267,7 @@ _RECORDED: Mapping[str, _Show] = {
     "datakit.token_cache": _tokens,
     "datakit.contamination": contamination_views.marks,
     "datakit.contamination_index": contamination_views.proof_of_policy,
+    "labels": label_views.facts,
     "trainer.checkpoint": training_numbers,
     "trainer.trial": training_numbers,
     "evals.trial_result": eval_views.trial_result,
@@ -299,6 +310,7 @@ _DRAWN: Mapping[str, _Show] = {
     "datakit.quality_rules": rule_sets,
     "datakit.languages": tags,
     "datakit.code_licences": tags,
+    "labels": label_views.samples,
     "datakit.card": card,
     "datakit.scorer": scorer,
     "datakit.scores": scores,

@@ -52,6 +52,7 @@ def scorer(artifact: Artifact) -> dict[str, dg.MetadataValue]:
         "backend": dg.MetadataValue.text(facts.get("backend", "hashed")),  # Version 1 had no other back-end.
         **{name: dg.MetadataValue.float(float(facts[name])) for name in numbers},
         "seeds": records_table(facts["seeds"], ("source", "label", "documents")),
+        "judges": records_table(facts.get("judges", []), ("source", "name", "model", "version", "prompt")),
         "reliability": records_table(facts["reliability"], ("low", "documents", "predicted", "positive")),
         "reliability_picture": picture(lambda path: reliability_png(facts["reliability"], artifact.name, path)),
         "top_features": records_table(top, ("side", "feature", "weight", "windows")),

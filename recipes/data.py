@@ -111,7 +111,15 @@ def scorer(config: ScorerConfig, at: Placement = CANONICAL) -> Node:
         "normalized": tuple(normalized(source, at) for source in config.sources),
         "quality": tuple(quality(source, at) for source in config.sources),
     }
+    if config.labelled:
+        inputs["labels"] = tuple(labels_of(seed.labels, seed.source, at) for seed in config.labelled)
     return Node(*at.of_all("scorer", config.name), SCORER, config, inputs)
+
+
+def labels_of(name: str, source: str, at: Placement = CANONICAL) -> Node:
+    """A model's labels of a source. The module is found by name: a model may be a run, whose nodes need this module."""
+    labels = importlib.import_module(".labels", __package__)
+    return labels.labels(labels.declared_labels(name), source, at)
 
 
 @cache

@@ -20,6 +20,7 @@ from recipes.gaps import Gap
 from recipes.promotions import Promotion
 from recipes.proxies import Proxy
 from recipes.records.data import Corpus
+from recipes.records.labels import DocumentLabels
 from recipes.records.reward_run import RewardRun
 from recipes.records.run import Run
 from recipes.records.sweep import Sweep
@@ -59,6 +60,7 @@ class Declarations:
     proxies: tuple[Proxy, ...] = ()
     rewards: tuple[RewardRun, ...] = ()
     synthetic: tuple[SyntheticSet, ...] = ()
+    labels: tuple[DocumentLabels, ...] = ()
     corpora: tuple[Corpus, ...] = ()
     gaps: tuple[Gap, ...] = ()
     promotions: tuple[Promotion, ...] = ()
@@ -114,6 +116,7 @@ def load(declared: Mapping[str, Callable[[], Study]]) -> Declarations:
             loading.members(name, "proxy", study.proxies, loading.proxies)
             loading.members(name, "run on rewards", study.rewards, loading.rewards)
             loading.members(name, "synthetic set", study.synthetic, loading.synthetic)
+            loading.members(name, "labels", study.labels, loading.labels)
             loading.members(name, "corpus", study.corpora, loading.corpora)
             loading.members(name, "gap", study.gaps, loading.gaps)
             loading.members(name, "promotion", study.promotions, loading.promotions)
@@ -133,6 +136,7 @@ def load(declared: Mapping[str, Callable[[], Study]]) -> Declarations:
         proxies=tuple(loading.proxies.values()),
         rewards=tuple(loading.rewards.values()),
         synthetic=tuple(loading.synthetic.values()),
+        labels=tuple(loading.labels.values()),
         corpora=tuple(loading.corpora.values()),
         gaps=tuple(loading.gaps.values()),
         promotions=tuple(loading.promotions.values()),
@@ -156,6 +160,7 @@ class _Loading:
     proxies: dict[str, Proxy] = field(default_factory=dict)
     rewards: dict[str, RewardRun] = field(default_factory=dict)
     synthetic: dict[str, SyntheticSet] = field(default_factory=dict)
+    labels: dict[str, DocumentLabels] = field(default_factory=dict)
     corpora: dict[str, Corpus] = field(default_factory=dict)
     gaps: dict[str, Gap] = field(default_factory=dict)
     promotions: dict[str, Promotion] = field(default_factory=dict)
@@ -166,7 +171,21 @@ class _Loading:
     study_of: dict[str, str] = field(default_factory=dict)
 
     def members[
-        T: (Run, Sweep, Search, Swarm, Annealing, Proxy, RewardRun, SyntheticSet, Corpus, Gap, Promotion, PoolCorrelation)
+        T: (
+            Run,
+            Sweep,
+            Search,
+            Swarm,
+            Annealing,
+            Proxy,
+            RewardRun,
+            SyntheticSet,
+            DocumentLabels,
+            Corpus,
+            Gap,
+            Promotion,
+            PoolCorrelation,
+        )
     ](self, study: str, kind: str, declared: tuple[Callable[[], T], ...], into: dict[str, T]) -> None:
         for function in declared:
             for record in self.tried(function, function.__name__, study):

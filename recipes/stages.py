@@ -46,6 +46,7 @@ from post_training.environments.benchmark import BENCHMARK
 from post_training.environments.gym import GYM
 from post_training.environments.rephrase import REPHRASE
 from post_training.environments.repository import REPOSITORY
+from post_training.labels.stage import LABELS
 from post_training.stage import HELD_OUT, REWARD_CHECKPOINT, ROLLOUTS
 from post_training.synthetic.accepted import SYNTHETIC_ACCEPTED
 from post_training.synthetic.rollouts import SYNTHETIC_ROLLOUTS
@@ -90,6 +91,7 @@ def stages() -> Mapping[str, Stage]:
         PARAGRAPHS,
         QUALITY,
         QUALITY_RULES,
+        LABELS,
         LANGUAGES,
         CODE_LICENCES,
         CARD,

@@ -9,6 +9,7 @@ from recipes.gaps import Gap
 from recipes.promotions import Promotion
 from recipes.proxies import Proxy
 from recipes.records.data import Corpus
+from recipes.records.labels import DocumentLabels
 from recipes.records.reward_run import RewardRun
 from recipes.records.run import Run
 from recipes.records.sweep import Sweep
@@ -39,6 +40,9 @@ class Study:
 
     synthetic: tuple[Callable[[], SyntheticSet], ...] = ()
     """Sets of completions of a teacher."""
+
+    labels: tuple[Callable[[], DocumentLabels], ...] = ()
+    """Labels of documents by a model."""
 
     corpora: tuple[Callable[[], Corpus], ...] = ()
     """Corpora that no run trains on, for comparison with others."""

@@ -177,6 +177,17 @@ def iterate_texts(path: Path) -> Iterator[list[str]]:
             yield batch[TEXT].to_pylist()
 
 
+def first_documents(documents: Artifact, count: int) -> list[tuple[str, str]]:
+    """Return (id, text) of the first documents by id. Ids are hashes, so this is a random sample."""
+    found: list[tuple[str, str]] = []
+    for path in document_paths(documents):
+        for table in iterate_part(path, [ID, TEXT]):
+            found += as_frame(table).select(ID, TEXT).head(count - len(found)).rows()
+            if len(found) == count:
+                return found
+    return found
+
+
 def texts_of(paths: Sequence[Path], ids: Iterable[str]) -> dict[str, str]:
     """Return texts of some documents of parts that are sorted by id; row groups that cannot hold one of them are not
     read.

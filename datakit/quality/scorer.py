@@ -15,14 +15,12 @@ trained in 2.8 s to 1.6.
 """
 
 import logging
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import polars as pl
-import xxhash
 
 from datakit.quality import fasttext_scorer
 from datakit.quality.calibration import auc, expected_calibration_error, fitted_platt, reliability, sigmoid
@@ -35,9 +33,10 @@ from datakit.quality.scorer_model import (
     hashed_part,
     write_scorer,
 )
-from datakit.quality.seeds import Example, Seed, seed_examples
+from datakit.quality.seeds import LabelledSeed, Seed, seed_examples
 from datakit.quality.verdicts import FOLDER as QUALITY_FOLDER
-from datakit.text.text_features import FeatureConfig, WindowLogits, hashed, named, windows
+from datakit.text.examples import Example, grams_of_buckets, split_of, training_windows
+from datakit.text.text_features import FeatureConfig, WindowLogits, hashed
 from lineage.artifact.store import Artifact
 from lineage.shards.run import SCRATCH_FOLDER
 from lineage.stage import Stage
@@ -46,7 +45,6 @@ from lineage.writing.writer import Writer
 log = logging.getLogger(__name__)
 
 TOP_FEATURES = 25
-HASH_RANGE = 1 << 64
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ class ScorerConfig:
     """Seeds, features and training."""
 
     name: str
-    seeds: tuple[Seed, ...]
+    seeds: tuple[Seed | LabelledSeed, ...]
     features: FeatureConfig = field(default_factory=FeatureConfig)
     epochs: int = 5
     learning_rate: float = 0.5
@@ -71,8 +69,8 @@ class ScorerConfig:
     """`fasttext` needs the extra `datatrove`, and takes no `features.bits`."""
 
     def __post_init__(self) -> None:
-        labels = {seed.label for seed in self.seeds}
-        if labels != {"positive", "negative"}:
+        labels = {seed.label for seed in self.seeds if isinstance(seed, Seed)}
+        if not self.labelled and labels != {"positive", "negative"}:
             raise ValueError(f"scorer {self.name}: its seeds have the labels {sorted(labels)}; both are needed")
         if self.backend not in BACKENDS:
             raise ValueError(f"scorer {self.name}: backend is {self.backend!r}; it must be one of {', '.join(BACKENDS)}")
@@ -82,12 +80,23 @@ class ScorerConfig:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Return sources of the seeds, each once, in their order: the order of the stage's inputs."""
-        return tuple(dict.fromkeys(seed.source for seed in self.seeds))
+        """Return sources of the seeds without labels, each once, in their order: the order of the stage's inputs."""
+        return tuple(dict.fromkeys(seed.source for seed in self.seeds if isinstance(seed, Seed)))
+
+    @property
+    def labelled(self) -> tuple[LabelledSeed, ...]:
+        """Return the seeds that a model labelled, in their order: that of the stage's input `labels`."""
+        return tuple(seed for seed in self.seeds if isinstance(seed, LabelledSeed))
 
 
-def train_scorer(out: Writer, config: ScorerConfig, normalized: tuple[Artifact, ...], quality: tuple[Artifact, ...]) -> None:
-    """Write `scorer.json`, and `fasttext.bin` if that is the back-end.
+def train_scorer(
+    out: Writer,
+    config: ScorerConfig,
+    normalized: tuple[Artifact, ...] = (),
+    quality: tuple[Artifact, ...] = (),
+    labels: tuple[Artifact, ...] = (),
+) -> None:
+    """Write `scorer.json`, and `fasttext.bin` if that is the back-end. `labels`: of each labelled seed.
 
     Raises: ValueError if a seed or a split is empty; ModuleNotFoundError, before seeds are read, for a back-end that is
     not installed.
@@ -95,30 +104,31 @@ def train_scorer(out: Writer, config: ScorerConfig, normalized: tuple[Artifact, 
     if config.backend == "fasttext":
         fasttext_scorer.check_installed(config.name)
     log.info("scorer %s: the back-end is %s", config.name, config.backend)
-    examples = seed_examples(config.seeds, config.sources, normalized, quality, QUALITY_FOLDER)
+    examples = seed_examples(config.seeds, config.sources, normalized, quality, QUALITY_FOLDER, labels)
     parts: dict[str, list[Example]] = {"train": [], "calibrate": [], "test": []}
     for example in examples:
-        parts[_split(example.id, config)].append(example)
+        parts[split_of(example.id, config)].append(example)
     for name, members in parts.items():
         if len({example.label for example in members}) < 2:
             raise ValueError(f"scorer {config.name}: of {len(members)} {name} seeds not both labels are there; give it more")
     trained = (_hashed if config.backend == "hashed" else _fasttext)(out, parts["train"], config)
-    logits, labels = {}, {}
+    logits, truth = {}, {}
     for name in ("calibrate", "test"):
         logits[name] = document_logits([e.text for e in parts[name]], trained.logits, config.features)
-        labels[name] = np.array([e.label == "positive" for e in parts[name]])
-    platt = fitted_platt(logits["calibrate"], labels["calibrate"])
-    table = reliability(platt.probability(logits["test"]), labels["test"])
-    raw = expected_calibration_error(reliability(sigmoid(logits["test"]), labels["test"]))
+        truth[name] = np.array([e.label == "positive" for e in parts[name]])
+    platt = fitted_platt(logits["calibrate"], truth["calibrate"])
+    table = reliability(platt.probability(logits["test"]), truth["test"])
+    raw = expected_calibration_error(reliability(sigmoid(logits["test"]), truth["test"]))
     out.extra["scorer"] = {
         "name": config.name,
         "backend": config.backend,
-        "auc": round(auc(logits["test"], labels["test"]), 6),
-        "accuracy": round(float(((platt.probability(logits["test"]) >= 0.5) == labels["test"]).mean()), 6),
+        "auc": round(auc(logits["test"], truth["test"]), 6),
+        "accuracy": round(float(((platt.probability(logits["test"]) >= 0.5) == truth["test"]).mean()), 6),
         "expected_calibration_error": round(expected_calibration_error(table), 6),
         "expected_calibration_error_uncalibrated": round(raw, 6),
         "documents": {name: len(members) for name, members in parts.items()},
         "seeds": _seed_counts(examples),
+        "judges": [{"source": each.input("normalized").spec.config["source"], **_judge(each)} for each in labels],
         "reliability": table,
         "top": trained.top,
     }
@@ -158,7 +168,7 @@ def _hashed(out: Writer, examples: Sequence[Example], config: ScorerConfig) -> T
 
 def _fasttext(out: Writer, examples: Sequence[Example], config: ScorerConfig) -> Trained:
     model = out.folder / fasttext_scorer.MODEL_FILE
-    pieces = training_windows(examples, config)
+    pieces = [(text, label == "positive") for text, label in training_windows(examples, config)]
     effects = fasttext_scorer.train(pieces, config.epochs, config.learning_rate, model, out.folder / SCRATCH_FOLDER)
     order = sorted(effects, key=lambda row: (row[1] * row[2], row[0]))
     top = {
@@ -171,24 +181,6 @@ def _fasttext(out: Writer, examples: Sequence[Example], config: ScorerConfig) ->
     return Trained(fasttext_scorer.load(model), fasttext_part(), top)
 
 
-def _split(identity: str, config: ScorerConfig) -> Literal["train", "calibrate", "test"]:
-    place = xxhash.xxh3_64_intdigest(f"{config.salt}:{identity}") / HASH_RANGE
-    if place < config.test_frac:
-        return "test"
-    return "calibrate" if place < config.test_frac + config.calibration_frac else "train"
-
-
-def training_windows(examples: Sequence[Example], config: ScorerConfig) -> list[tuple[str, bool]]:
-    """(text, is positive) of the windows that are learned from, in a hashed order."""
-    pieces = [
-        (xxhash.xxh3_64_intdigest(f"{config.salt}:{example.id}:{number}"), text, example.label == "positive")
-        for example in examples
-        for number, text in enumerate(_spread(windows(example.text, config.features), config.train_windows))
-    ]
-    pieces.sort(key=lambda piece: piece[0])
-    return [(text, is_positive) for _, text, is_positive in pieces]
-
-
 def fit(examples: Sequence[Example], config: ScorerConfig) -> tuple[np.ndarray, np.ndarray]:
     """Return weights, float32 [2**bits], and in how many windows each bucket occurs.
 
@@ -196,7 +188,7 @@ def fit(examples: Sequence[Example], config: ScorerConfig) -> tuple[np.ndarray, 
     threads: only sparse products and element-wise arithmetic.
     """
     pieces = training_windows(examples, config)
-    labels = np.array([label for _, label in pieces])
+    labels = np.array([label == "positive" for _, label in pieces])
     balance = np.where(labels, 0.5 / labels.mean(), 0.5 / (1 - labels.mean()))
     matrix = hashed([text for text, _ in pieces], config.features.bits)
     weights, squares = np.zeros(matrix.shape[1]), np.full(matrix.shape[1], 1e-8)
@@ -211,10 +203,6 @@ def fit(examples: Sequence[Example], config: ScorerConfig) -> tuple[np.ndarray, 
     return weights.astype(np.float32), np.bincount(matrix.indices, minlength=weights.size)
 
 
-def _spread(items: list[str], count: int) -> list[str]:
-    return items if len(items) <= count else [items[i * len(items) // count] for i in range(count)]
-
-
 def top_features(
     weights: np.ndarray, frequency: np.ndarray, examples: Sequence[Example], config: ScorerConfig
 ) -> dict[str, list[dict[str, Any]]]:
@@ -223,24 +211,20 @@ def top_features(
     """
     order = np.argsort(weights * frequency, kind="stable")
     shown = {"negative": order[:TOP_FEATURES], "positive": order[::-1][:TOP_FEATURES]}
-    wanted = np.concatenate(list(shown.values()))
-    counted = {int(bucket): Counter[str]() for bucket in wanted}
-    for example in examples:
-        for text in _spread(windows(example.text, config.features), config.train_windows):
-            for bucket, gram in named(text, wanted, config.features.bits):
-                counted[bucket][gram] += 1
+    grams = grams_of_buckets(np.concatenate(list(shown.values())), examples, config)
     return {
         side: [
-            {"feature": _most(counted[int(b)]), "weight": round(float(weights[b]), 4), "windows": int(frequency[b])}
+            {"feature": grams[int(b)], "weight": round(float(weights[b]), 4), "windows": int(frequency[b])}
             for b in buckets
-            if counted[int(b)]
+            if int(b) in grams
         ]
         for side, buckets in shown.items()
     }
 
 
-def _most(counted: Counter[str]) -> str:
-    return min(counted, key=lambda gram: (-counted[gram], gram))
+def _judge(labels: Artifact) -> dict[str, Any]:
+    """Return which model labelled documents, and the digest of its prompt."""
+    return {name: labels.manifest.extra["labels"][name] for name in ("name", "model", "version", "prompt")}
 
 
 def _seed_counts(examples: Sequence[Example]) -> list[dict[str, Any]]:

@@ -88,11 +88,13 @@ def hashed_logits(weights: np.ndarray, bits: int) -> WindowLogits:
 
 
 def document_logits(texts: Sequence[str], window_logits: WindowLogits, config: FeatureConfig) -> np.ndarray:
-    """Return float64 [texts]: the mean logit of a text's windows. With hashed words, a text without any has logit 0."""
+    """Return float64 [texts], or [texts, classes]: the mean logit of a text's windows. With hashed words, a text without any
+    has logit 0.
+    """
     cut = [windows(text, config) for text in texts]
     logits = window_logits([piece for pieces in cut for piece in pieces])
     counts = np.array([len(pieces) for pieces in cut])
-    return np.add.reduceat(logits, np.cumsum(counts) - counts) / counts
+    return np.add.reduceat(logits, np.cumsum(counts) - counts) / counts.reshape(-1, *[1] * (logits.ndim - 1))
 
 
 @dataclass(frozen=True)

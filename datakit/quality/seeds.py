@@ -1,12 +1,14 @@
-"""Labelled seeds of a scorer: documents of declared sources, chosen by their ids, which are hashes."""
+"""Labelled seeds of a scorer: documents of declared sources, chosen by their ids, which are hashes, or by a model's labels."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import polars as pl
 
 from datakit.documents.parts import as_frame, document_paths, iterate_part
+from datakit.quality.labels import read_labelled
+from datakit.text.examples import Example
 from lineage.artifact.store import Artifact
 
 type Label = Literal["positive", "negative"]
@@ -29,36 +31,76 @@ class Seed:
 
 
 @dataclass(frozen=True)
-class Example:
-    """One labelled document."""
+class LabelledSeed:
+    """Documents of a source that a model labelled (`labels.documents`). Those with other labels are no seeds."""
 
     source: str
-    id: str
-    label: Label
-    text: str
+    labels: str
+    """Name of the declared labels."""
+
+    positive: tuple[str, ...] = ("4", "5")
+    """Labels of good examples; by default grades."""
+
+    negative: tuple[str, ...] = ("0", "1")
+
+    def __post_init__(self) -> None:
+        if not self.positive or not self.negative or set(self.positive) & set(self.negative):
+            raise ValueError(
+                f"seed {self.source}: positive is {self.positive}, negative {self.negative}; give each a label that the other "
+                "does not have"
+            )
 
 
 def seed_examples(
-    seeds: tuple[Seed, ...],
+    seeds: tuple[Seed | LabelledSeed, ...],
     sources: tuple[str, ...],
     normalized: tuple[Artifact, ...],
     quality: tuple[Artifact, ...],
     quality_folder: str,
+    labels: tuple[Artifact, ...] = (),
 ) -> list[Example]:
-    """Return every seed's documents, the first by id. Raises: ValueError for a seed without any, or a document under
-    both labels.
+    """Return every seed's documents, the first by id. `labels` are those of the labelled seeds, in their order.
+
+    Raises: ValueError for a seed without any, or a document under both labels.
     """
-    chosen_examples: dict[str, Example] = {}
+    left, gathered = iter(labels), list[Example]()
     for seed in seeds:
-        place = sources.index(seed.source)
-        examples = list(_of_seed(seed, normalized[place], quality[place], quality_folder))
-        if not examples:
-            raise ValueError(f"seed {seed.source} ({seed.verdict}): {normalized[place].name} has no such document")
-        for example in examples:
-            other = chosen_examples.setdefault(example.id, example)
-            if other.label != example.label:
-                raise ValueError(f"document {example.id} is a seed of both labels, from {other.source} and {example.source}")
-    return list(chosen_examples.values())
+        if isinstance(seed, LabelledSeed):
+            examples = _labelled(seed, next(left))
+        else:
+            place = sources.index(seed.source)
+            examples = list(_of_seed(seed, normalized[place], quality[place], quality_folder))
+            if not examples:
+                raise ValueError(f"seed {seed.source} ({seed.verdict}): {normalized[place].name} has no such document")
+        gathered += examples
+    return unique_examples(gathered)
+
+
+def unique_examples(examples: Iterable[Example]) -> list[Example]:
+    """Return each document once. Raises: ValueError for a document with two labels."""
+    unique: dict[str, Example] = {}
+    for example in examples:
+        other = unique.setdefault(example.id, example)
+        if other.label != example.label:
+            raise ValueError(f"document {example.id} is a seed of both labels, from {other.source} and {example.source}")
+    return list(unique.values())
+
+
+def _labelled(seed: LabelledSeed, labels: Artifact) -> list[Example]:
+    rows = read_labelled(labels, seed.labels, seed.source)
+    sides: Sequence[tuple[Label, tuple[str, ...]]] = (("positive", seed.positive), ("negative", seed.negative))
+    examples = [
+        Example(seed.source, identity, side, text)
+        for side, wanted in sides
+        for identity, text in rows.filter(pl.col("label").is_in(wanted)).select("id", "text").iter_rows()
+    ]
+    if missing := [side for side, _ in sides if side not in {example.label for example in examples}]:
+        counts = dict(rows["label"].value_counts(sort=True).iter_rows())
+        raise ValueError(
+            f"seed {seed.source}: {labels.name} has no {' and no '.join(missing)} document; its labels are {counts}, positive "
+            f"{seed.positive}, negative {seed.negative}: choose by what is there, or label more documents"
+        )
+    return examples
 
 
 def _of_seed(seed: Seed, normalized: Artifact, quality: Artifact, quality_folder: str) -> Iterator[Example]:

@@ -37,7 +37,7 @@ def synthesize(out: Writer, config: ShardConfig, environment: Artifact, teacher:
     from post_training.synthetic.teacher import SCHEMA, one_version, rows_of, served_version  # it loads JAX, unlike the graph
 
     prompts = prompts_of(config, environment)
-    version = served_version(config, None if teacher is None else teacher.data_version)
+    version = served_version(config.teacher, config.name, None if teacher is None else teacher.data_version)
     units = {
         f"unit-{first // config.unit_prompts:06d}": prompts[first : first + config.unit_prompts]
         for first in range(0, len(prompts), config.unit_prompts)

@@ -11,7 +11,7 @@ import polars as pl
 from evals.remote.model import model_card
 from lineage.storage.digests import utf8_digest
 from post_training.environments.prompt import Prompt
-from post_training.synthetic.spec import SynthesisConfig
+from post_training.synthetic.spec import SynthesisConfig, Teacher
 from serving.answer_versions import named_version
 from serving.broker.client import ItemRequest, Record, Recorded, ask_all
 
@@ -34,18 +34,18 @@ names (`serving.answer_versions`); empty if it names nothing. `fault` is the ser
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 
 
-def served_version(config: SynthesisConfig, expected: str | None) -> str:
-    """Return the version that the server reports for the teacher; empty if it reports none there.
+def served_version(teacher: Teacher, name: str, expected: str | None) -> str:
+    """Return the version that the server reports for the teacher of the set `name`; empty if it reports none there.
 
     vLLM's card has none; what follows @ in the name under which it serves the model counts as one.
     `expected`: the data version of the checkpoint that should be served. Raises: ValueError if another one is served.
     """
-    card = model_card(config.teacher.url, config.teacher.model, None)
+    card = model_card(teacher.url, teacher.model, None)
     version = str(card.get("data_version") or named_version({"model": card["id"]}) or "")
     if expected is not None and version.partition("+")[0] != expected:
         raise ValueError(
-            f"{config.teacher.url} serves {config.teacher.model!r} of data version {version or 'unknown'}; the teacher of "
-            f"{config.name} is {expected}: serve that checkpoint (docs/recipes/serve_a_checkpoint.md)"
+            f"{teacher.url} serves {teacher.model!r} of data version {version or 'unknown'}; the teacher of {name} is "
+            f"{expected}: serve that checkpoint (docs/recipes/serve_a_checkpoint.md)"
         )
     return version
 

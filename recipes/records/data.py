@@ -149,7 +149,8 @@ class Corpus:
 
 def _narrowed_scorer(scorer: ScorerConfig, by: Narrowing) -> ScorerConfig:
     """Return the scorer with the seeds of chosen sources. Raises: ValueError if a label has no seed left."""
-    kept = by.kept(scorer.sources)
-    if kept == scorer.sources:
+    sources = tuple(dict.fromkeys(seed.source for seed in scorer.seeds))
+    kept = by.kept(sources)
+    if kept == sources:
         return scorer
     return replace(scorer, name=by.name(scorer.name), seeds=tuple(seed for seed in scorer.seeds if seed.source in kept))
