@@ -10,6 +10,7 @@ PY := .venv/bin/python
 OF_EXTRAS := tests/datakit/test_datatrove_steps.py tests/datakit/test_datatrove_files.py \
 	tests/standards/test_croissant_itself.py tests/standards/test_keyless.py tests/lineage/test_ray_tasks.py \
 	tests/datakit/test_fasttext_scorer.py tests/datakit/test_contamination_paraphrase.py tests/post_training/test_environments.py \
+	tests/datakit/test_semantic_duplicates.py \
 	tests/standards/test_export.py::test_a_keyless_signature_of_something_else_is_a_finding tests/science/test_search.py
 # Tests that compile programs. They run in workers of their own, which stay small: no worker imports and collects all tests.
 COMPILING := tests/evals tests/post_training tests/trainer
@@ -137,7 +138,7 @@ lock: setup ## Resolve pyproject.toml again into requirements.lock, the image's 
 	@.venv/bin/uv export --quiet --format requirements-txt --no-header --no-annotate --no-emit-project \
 		--extra cluster --no-default-groups -o deploy/requirements.lock > /dev/null
 	@.venv/bin/uv export --quiet --format requirements-txt --no-header --no-annotate --no-emit-project \
-		--extra datatrove --extra paraphrase --extra standards --extra gym --extra ray --extra search -o requirements-extras.lock > /dev/null
+		--extra datatrove --extra embeddings --extra standards --extra gym --extra ray --extra search -o requirements-extras.lock > /dev/null
 	@sh tools/lock_accelerators.sh
 
 clean: ## Delete the environments and what tests keep between runs (.pytest_cache); artifacts under .marin stay

@@ -20,10 +20,10 @@ import polars as pl
 
 from benchmarks.paraphrase_tier import ParaphraseConfig, paraphrase_matches
 from benchmarks.planted_leaks import read_data
-from benchmarks.sentence_encoder import SentenceEncoder
 from datakit.contamination.channels import CHANNELS, channel_table, index_items
 from datakit.contamination.coverage import ContaminationConfig
 from datakit.contamination.scan import scan
+from datakit.semantics.encoder import SentenceEncoder
 from datakit.text.canonical_text import canonical_bytes
 from evals.scoring.intervals import wilson
 from lineage.match_tiers import STANDING_TIERS

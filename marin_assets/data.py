@@ -82,6 +82,9 @@ def corpus_assets(of: Corpus) -> Iterator[AssetTemplate]:
         yield of_all(data.score_cutoff(of))
     if of.removals is not None:
         yield of_all(data.removals(of))
+    if "semantic_duplicates" in of.filters.reads:
+        yield of_sources(data.embeddings, of.sources)
+        yield of_all(data.semantic_duplicates(of.scope))
     if "paragraphs" in of.filters.reads:
         yield of_all(data.paragraphs(of.scope))
     yield of_sources(partial(data.corpus, of), of.sources)

@@ -57,6 +57,7 @@ _VIEWS: Mapping[str, View] = MappingProxyType(
         "datakit.languages": View("documents", frozenset({"parquet", "numpy"})),
         "datakit.code_licences": View("documents", frozenset({"parquet"})),
         "labels": View("documents", frozenset({"parquet"})),
+        "datakit.embeddings": View("documents", frozenset({"parquet", "numpy"})),
         "datakit.scorer": View("documents", frozenset({"json"})),
         "datakit.scores": View("documents", frozenset({"parquet", "numpy"})),
         "datakit.contamination": View("contamination", frozenset({"parquet"})),

@@ -7,7 +7,7 @@ import dagster as dg
 from lineage.artifact.store import Artifact
 from marin_assets.pages import page_link
 from marin_assets.quality_pictures import deciles_png, reliability_png, rule_sets_png
-from marin_assets.values import inline, picture, records_table
+from marin_assets.values import counts_table, inline, picture, records_table
 
 
 def rule_sets(artifact: Artifact) -> dict[str, dg.MetadataValue]:
@@ -39,6 +39,17 @@ def tags(artifact: Artifact) -> dict[str, dg.MetadataValue]:
         for tag, count in counts.items()
     ]
     return {name: records_table(rows, (name, "documents", "percent"))}
+
+
+def semantic_duplicates(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """Return how many documents each cosine would remove, from which sources, and pairs to look at."""
+    facts = artifact.manifest.extra["semantic_duplicates"]
+    removed = [{**row, "percent": round(100 * row["documents"] / max(1, facts["documents"]), 3)} for row in facts["removed_at"]]
+    return {
+        "removed_at": records_table(removed, ("cosine", "documents", "percent")),
+        "semantic_duplicates_by_source": counts_table(facts["removed_by_source"], "source", "documents"),
+        "pairs": records_table(facts["examples"], ("removed_at", "cosine", "text", "kept_text")),
+    }
 
 
 def scorer(artifact: Artifact) -> dict[str, dg.MetadataValue]:

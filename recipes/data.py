@@ -23,6 +23,8 @@ from datakit.quality.score_cutoff import SCORE_CUTOFF
 from datakit.quality.scorer import SCORER, ScorerConfig
 from datakit.quality.scores import SCORES, ScoresConfig
 from datakit.quality.verdicts import QUALITY, quality_config
+from datakit.semantics.duplicates import SEMANTIC_DUPLICATES
+from datakit.semantics.embeddings import EMBEDDINGS, EmbeddingsConfig
 from datakit.sources.raw import RAW
 from datakit.sources.source import SyntheticFiles
 from datakit.tags.code_licences import CODE_LICENCES, CodeLicencesConfig
@@ -209,6 +211,24 @@ def paragraphs(scope: Scope, at: Placement = CANONICAL) -> Node:
 
 
 @cache
+def embeddings(source: str, at: Placement = CANONICAL) -> Node:
+    """A vector of what every document says; code has none."""
+    config, inputs = EmbeddingsConfig(source_config(source).domain), {"normalized": normalized(source, at)}
+    return Node(*at.of_source("datakit", "embeddings", source=source), EMBEDDINGS, config, inputs)
+
+
+@cache
+def semantic_duplicates(scope: Scope, at: Placement = CANONICAL) -> Node:
+    """Documents of the scope that say what another one says, for corpora that drop them."""
+    inputs = {
+        "normalized": tuple(normalized(source, at) for source in scope.sources),
+        "embeddings": tuple(embeddings(source, at) for source in scope.sources),
+        "duplicates": duplicates(scope, at),
+    }
+    return Node(*at.of_all("semantic_duplicates", scope.name), SEMANTIC_DUPLICATES, scope.semantic, inputs)
+
+
+@cache
 def removals(of: Corpus, at: Placement = CANONICAL) -> Node:
     """The documents that the corpus leaves out by request."""
     if of.removals is None:
@@ -227,6 +247,7 @@ def corpus(of: Corpus, source: str, at: Placement = CANONICAL) -> Node:
     optional = {"quality": lambda: quality(source, at), "rules": lambda: quality_rules(source, at)}
     optional |= {"languages": lambda: languages(source, at), "code_licences": lambda: code_licences(source, at)}
     optional |= {"scores": lambda: scores(declared_scorer(of), source, at), "cutoff": lambda: score_cutoff(of, at)}
+    optional |= {"semantic_duplicates": lambda: semantic_duplicates(of.scope, at)}
     optional |= {"paragraphs": lambda: paragraphs(of.scope, at), "removals": lambda: removals(of, at)}
     inputs |= {name: make() for name, make in optional.items() if name in of.filters.reads}
     return Node(*at.of_source("corpus", of.name, source=source), CORPUS, of.filters, inputs)

@@ -22,6 +22,8 @@ from datakit.quality.score_cutoff import SCORE_CUTOFF
 from datakit.quality.scorer import SCORER
 from datakit.quality.scores import SCORES
 from datakit.quality.verdicts import QUALITY
+from datakit.semantics.duplicates import SEMANTIC_DUPLICATES
+from datakit.semantics.embeddings import EMBEDDINGS
 from datakit.sources.raw import RAW
 from datakit.sources.roster import ROSTER
 from datakit.tags.code_licences import CODE_LICENCES
@@ -94,6 +96,8 @@ def stages() -> Mapping[str, Stage]:
         LABELS,
         LANGUAGES,
         CODE_LICENCES,
+        EMBEDDINGS,
+        SEMANTIC_DUPLICATES,
         CARD,
         SCORER,
         SCORES,

@@ -12,7 +12,7 @@ import polars as pl
 
 from datakit.corpus.removals import REMOVED, Removed
 from datakit.documents.parts import TARGET_PART_BYTES
-from datakit.documents.schemas import CLUSTERS_FOLDER
+from datakit.documents.schemas import CLUSTERS_FOLDER, KEPT_ID, SEMANTIC_FOLDER
 from datakit.quality.cutoff import Cutoff
 from datakit.tags import code_licences, languages
 from lineage.artifact.store import Artifact
@@ -52,6 +52,9 @@ class CorpusConfig:
     code_licences: tuple[str, ...] = field(default=(), metadata={"added_later": True})
     """SPDX expressions (`datakit.code_licences`) with which a file of code stays; none: all. A file that states none stays."""
 
+    drop_semantic_duplicates: bool = field(default=False, metadata={"added_later": True})
+    """Whether documents that say what another one says (the input `semantic_duplicates`) are dropped."""
+
     target_part_bytes: int = field(default=TARGET_PART_BYTES, metadata={"added_later": True})
     """Text of one file."""
 
@@ -74,6 +77,7 @@ class CorpusConfig:
             "rules": bool(self.rule_sets),
             "languages": bool(self.languages),
             "code_licences": bool(self.code_licences),
+            "semantic_duplicates": self.drop_semantic_duplicates,
             "cutoff": self.best_scores,
             "paragraphs": self.cut_paragraphs or self.max_repeated_share is not None,
             "removals": self.remove_listed,
@@ -87,6 +91,8 @@ def reasons(config: CorpusConfig, cutoff: Cutoff | None, removed: Removed | None
         yield pl.when(removed.drops()).then(pl.lit(REMOVED))
     if config.drop_duplicates:
         yield pl.when(~pl.col("is_kept")).then(pl.lit("duplicate"))
+    if config.drop_semantic_duplicates:
+        yield pl.when(pl.col("semantic_kept") != "").then(pl.lit("semantic_duplicate"))
     if config.drop_contaminated:
         yield pl.when("contaminated").then(pl.lit("contaminated"))
     if config.drop_low_quality:
@@ -119,8 +125,8 @@ class Table:
     columns: Mapping[str, str]
 
 
-def tables(config: CorpusConfig) -> Mapping[str, Table]:
-    """Return the attribute tables by the name of the corpus's input."""
+def tables(config: CorpusConfig, source: str) -> Mapping[str, Table]:
+    """Return the attribute tables of a source by the name of the corpus's input."""
     return {
         "quality": Table("quality", {"low_quality": "reason"}),
         "contamination": Table("marks", {"contaminated": "contaminated"}),
@@ -128,6 +134,7 @@ def tables(config: CorpusConfig) -> Mapping[str, Table]:
         "languages": Table(languages.FOLDER, {"language": languages.COLUMN}),
         "code_licences": Table(code_licences.FOLDER, {"licence": code_licences.COLUMN}),
         "scores": Table("scores", {"score": "score"}),
+        "semantic_duplicates": Table(f"{SEMANTIC_FOLDER}/{source}", {"semantic_kept": KEPT_ID}),
     }
 
 
@@ -147,12 +154,12 @@ class Attributes:
     @staticmethod
     def of(source: str, duplicates: Artifact, config: CorpusConfig, **given: Artifact) -> "Attributes":
         """Locate the tables. Raises: ValueError for an input that `tables` does not know, or a source without clusters."""
-        declared = tables(config)
+        declared = tables(config, source)
         if unknown := given.keys() - declared.keys():
             raise ValueError(
                 f"no attribute table is declared for {', '.join(sorted(unknown))}; there are: {', '.join(declared)}"
             )
-        folders = {name: (a.name, a.folder() / declared[name].folder, declared[name]) for name, a in given.items()}
+        folders = {name: (a.name, a.below(declared[name].folder), declared[name]) for name, a in given.items()}
         return Attributes(duplicates.name, duplicates.below(f"{CLUSTERS_FOLDER}/{source}"), folders)
 
     def of_part(self, part: str, ids: pl.Series) -> pl.DataFrame:

@@ -21,6 +21,9 @@ CLUSTERS_SCHEMA = pa.schema([(ID, pa.string()), ("cluster_id", pa.string()), ("i
 SPANS_FOLDER = "spans"
 """File of `datakit.paragraphs`: what to cut out of each document."""
 
+SEMANTIC_FOLDER, KEPT_ID = "semantic_duplicates", "kept_id"
+"""Folder of `datakit.semantic_duplicates`, and its column of the document that says the same; "" if a document stays."""
+
 DOCUMENT_SCHEMA = pa.schema([(ID, pa.string()), (TEXT, pa.large_string()), (SOURCE, pa.string()), (METADATA, pa.string())])
 """`id` = xxh3_128 of the UTF-8 text in hex; `metadata` is a JSON object that holds at least `source_id`."""
 

@@ -9,6 +9,7 @@ from datakit.dedup.duplicates import DuplicatesConfig
 from datakit.dedup.minhash import preset
 from datakit.quality.score_cutoff import ScoreCutoffConfig
 from datakit.quality.scorer import ScorerConfig
+from datakit.semantics.duplicates import SemanticDuplicatesConfig
 from recipes.contamination import CLEAN_SOURCES, DeclaredPolicy
 from recipes.records.narrowing import Narrowing
 from recipes.sources import source_config
@@ -30,6 +31,9 @@ class Scope:
 
     duplicates: DuplicatesConfig = field(default_factory=DuplicatesConfig)
     """Which candidate pairs count as duplicates."""
+
+    semantic: SemanticDuplicatesConfig = field(default_factory=SemanticDuplicatesConfig)
+    """Which documents say the same, for corpora that drop them (`CorpusConfig.drop_semantic_duplicates`)."""
 
     left_out: tuple[tuple[str, str], ...] = ()
     """Sources that a narrowing left out, and why."""

