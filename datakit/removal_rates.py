@@ -32,7 +32,7 @@ def check_removal_rates(duplicates: Artifact) -> list[str]:
     dropped them.
     """
     bound = from_jsonable(DuplicatesConfig, duplicates.spec.config).max_removed_share
-    sources = _documents(duplicates)
+    sources = documents_of(duplicates)
     table = pl.scan_parquet(duplicates.file(DUPLICATES_FILE))
     gone = table.filter(~pl.col("is_kept"))
     removed = dict(gone.group_by("source").len().collect(engine="streaming").iter_rows())
@@ -52,9 +52,9 @@ def check_removal_rates(duplicates: Artifact) -> list[str]:
     return violations
 
 
-def _documents(duplicates: Artifact) -> dict[str, Artifact]:
-    """Return source -> its documents, in the declared order."""
-    parents = zip(duplicates.store.parents(duplicates), duplicates.spec.inputs, strict=True)
+def documents_of(scope: Artifact) -> dict[str, Artifact]:
+    """Return source -> its documents, in the declared order, of an artifact that was made from those of several sources."""
+    parents = zip(scope.store.parents(scope), scope.spec.inputs, strict=True)
     normalized = [parent for parent, ref in parents if ref.name.startswith("normalized.")]
     return {document_source(artifact): artifact for artifact in normalized}
 
@@ -64,13 +64,13 @@ def _worst_cluster(gone: pl.LazyFrame, documents: Artifact, sources: dict[str, A
     sizes = gone.group_by("cluster_id").len().sort(["len", "cluster_id"], descending=[True, False]).limit(1)
     cluster, size = sizes.collect(engine="streaming").row(0)
     keeper = table.filter((pl.col("id") == cluster) & pl.col("is_kept")).select("source").collect(engine="streaming").item(0, 0)
-    kept = _text(sources[keeper], cluster)
+    kept = text_beginning(sources[keeper], cluster)
     yield f"its largest cluster took {size:,} for {cluster} of {keeper} ({kept!r})"
     taken = gone.filter(pl.col("cluster_id") == cluster).select("id", "kind", "jaccard").limit(SAMPLES)
     for document, kind, jaccard in taken.collect(engine="streaming").iter_rows():
-        yield f"{document} ({kind}, Jaccard {jaccard:.2f}: {_text(documents, document)!r})"
+        yield f"{document} ({kind}, Jaccard {jaccard:.2f}: {text_beginning(documents, document)!r})"
 
 
-def _text(documents: Artifact, document: str) -> str:
+def text_beginning(documents: Artifact, document: str) -> str:
     """Return the beginning of a document's text."""
     return texts_of(document_paths(documents), [document])[document][:SAMPLE_CHARS]

@@ -87,6 +87,8 @@ def corpus_assets(of: Corpus) -> Iterator[AssetTemplate]:
         yield of_all(data.semantic_duplicates(of.scope))
     if "paragraphs" in of.filters.reads:
         yield of_all(data.paragraphs(of.scope))
+    if "containment" in of.filters.reads:
+        yield of_all(data.containment(of.scope))
     yield of_sources(partial(data.corpus, of), of.sources)
 
 

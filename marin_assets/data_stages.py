@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from datakit import invariants, removal_rates
+from datakit import contained_rates, invariants, removal_rates
 from marin_assets.factory import Invariant
 from marin_assets.quarantine import SHARDS_CHECK, SHARDS_PROMISE, missing_shards
 
@@ -25,6 +25,11 @@ CLEARED_ITEMS = Invariant(
 REMOVAL_RATES = Invariant(
     "removal_rates", "no source loses more than the declared share of its documents", removal_rates.check_removal_rates
 )
+CONTAINED_RATES = Invariant(
+    "contained_rates",
+    "no source loses more than the declared share of its documents to containers and duplicates",
+    contained_rates.check_contained_rates,
+)
 CORPUS_VALID = Invariant(
     "corpus_valid", "both splits sorted, unique, disjoint and of the exact schema", invariants.check_corpus
 )
@@ -33,7 +38,7 @@ TOKENS_VALID = Invariant(
     "token rows = documents of the train split, in the same order",
     lambda artifact: invariants.check_token_cache(artifact, artifact.input("corpus")),
 )
-_CHECKS = (ROWS, FILES, DOCUMENTS, ATTRIBUTES, CLEARED_ITEMS, REMOVAL_RATES, CORPUS_VALID, TOKENS_VALID)
+_CHECKS = (ROWS, FILES, DOCUMENTS, ATTRIBUTES, CLEARED_ITEMS, REMOVAL_RATES, CONTAINED_RATES, CORPUS_VALID, TOKENS_VALID)
 CHECKS: Mapping[str, Invariant] = MappingProxyType({check.name: check for check in _CHECKS})
 """Name -> check. If a stage names a check that this table lacks, loading the graph raises KeyError."""
 

@@ -14,6 +14,7 @@ from datakit.contamination.index import CONTAMINATION_INDEX
 from datakit.contamination.marks import CONTAMINATION
 from datakit.corpus.build import CORPUS
 from datakit.corpus.removals import REMOVALS
+from datakit.dedup.containment import CONTAINMENT
 from datakit.dedup.duplicates import DUPLICATES
 from datakit.dedup.minhash import MINHASH, preset
 from datakit.dedup.paragraphs import PARAGRAPHS, ParagraphsConfig
@@ -229,6 +230,13 @@ def semantic_duplicates(scope: Scope, at: Placement = CANONICAL) -> Node:
 
 
 @cache
+def containment(scope: Scope, at: Placement = CANONICAL) -> Node:
+    """Documents of every source of the scope that lie inside a longer one, for corpora that drop them."""
+    inputs = {"normalized": tuple(normalized(source, at) for source in scope.sources), "duplicates": duplicates(scope, at)}
+    return Node(*at.of_all("containment", scope.name), CONTAINMENT, scope.containment, inputs)
+
+
+@cache
 def removals(of: Corpus, at: Placement = CANONICAL) -> Node:
     """The documents that the corpus leaves out by request."""
     if of.removals is None:
@@ -249,6 +257,7 @@ def corpus(of: Corpus, source: str, at: Placement = CANONICAL) -> Node:
     optional |= {"scores": lambda: scores(declared_scorer(of), source, at), "cutoff": lambda: score_cutoff(of, at)}
     optional |= {"semantic_duplicates": lambda: semantic_duplicates(of.scope, at)}
     optional |= {"paragraphs": lambda: paragraphs(of.scope, at), "removals": lambda: removals(of, at)}
+    optional |= {"containment": lambda: containment(of.scope, at)}
     inputs |= {name: make() for name, make in optional.items() if name in of.filters.reads}
     return Node(*at.of_source("corpus", of.name, source=source), CORPUS, of.filters, inputs)
 

@@ -13,6 +13,7 @@ from datakit.contamination.index import CONTAMINATION_INDEX
 from datakit.contamination.marks import CONTAMINATION
 from datakit.corpus.build import CORPUS
 from datakit.corpus.removals import REMOVALS
+from datakit.dedup.containment import CONTAINMENT
 from datakit.dedup.duplicates import DUPLICATES
 from datakit.dedup.minhash import MINHASH
 from datakit.dedup.paragraphs import PARAGRAPHS
@@ -91,6 +92,7 @@ def stages() -> Mapping[str, Stage]:
         MINHASH,
         DUPLICATES,
         PARAGRAPHS,
+        CONTAINMENT,
         QUALITY,
         QUALITY_RULES,
         LABELS,

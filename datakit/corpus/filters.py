@@ -12,7 +12,7 @@ import polars as pl
 
 from datakit.corpus.removals import REMOVED, Removed
 from datakit.documents.parts import TARGET_PART_BYTES
-from datakit.documents.schemas import CLUSTERS_FOLDER, KEPT_ID, SEMANTIC_FOLDER
+from datakit.documents.schemas import CLUSTERS_FOLDER, CONTAINED_FOLDER, KEPT_ID, SEMANTIC_FOLDER
 from datakit.quality.cutoff import Cutoff
 from datakit.tags import code_licences, languages
 from lineage.artifact.store import Artifact
@@ -42,6 +42,9 @@ class CorpusConfig:
     max_repeated_share: float | None = field(default=None, metadata={"added_later": True})
     """Largest share of a document's characters that may stand in spans of the input `paragraphs`: a document that lies inside
     others is dropped as a whole. None: any share."""
+
+    drop_contained: bool = field(default=False, metadata={"added_later": True})
+    """Whether documents that lie inside another one (the input `containment`, `datakit.containment`) are dropped."""
 
     remove_listed: bool = field(default=False, metadata={"added_later": True})
     """Whether documents of the input `removals` (`datakit.removals`) and their copies are left out."""
@@ -80,6 +83,7 @@ class CorpusConfig:
             "semantic_duplicates": self.drop_semantic_duplicates,
             "cutoff": self.best_scores,
             "paragraphs": self.cut_paragraphs or self.max_repeated_share is not None,
+            "containment": self.drop_contained,
             "removals": self.remove_listed,
         }
         return frozenset({*scored, *(name for name, is_read in chosen.items() if is_read)})
@@ -109,6 +113,8 @@ def reasons(config: CorpusConfig, cutoff: Cutoff | None, removed: Removed | None
         yield pl.when(pl.col("score") < config.min_score).then(pl.lit("low_score"))
     if cutoff is not None:
         yield pl.when(cutoff.drops()).then(pl.lit("below_cutoff"))
+    if config.drop_contained:
+        yield pl.when(pl.col("container") != "").then(pl.lit("inside_another"))
     if config.max_repeated_share is not None:
         yield pl.when(pl.col("repeated_share") > config.max_repeated_share).then(pl.lit("inside_others"))
     if config.cut_paragraphs:
@@ -133,6 +139,7 @@ def tables(config: CorpusConfig, source: str) -> Mapping[str, Table]:
         "rules": Table("rules", {name: name for name in config.rule_sets}),
         "languages": Table(languages.FOLDER, {"language": languages.COLUMN}),
         "code_licences": Table(code_licences.FOLDER, {"licence": code_licences.COLUMN}),
+        "containment": Table(f"{CONTAINED_FOLDER}/{source}", {"container": "container"}),
         "scores": Table("scores", {"score": "score"}),
         "semantic_duplicates": Table(f"{SEMANTIC_FOLDER}/{source}", {"semantic_kept": KEPT_ID}),
     }

@@ -142,14 +142,14 @@ def write_part_clusters(folder: Path, spilled: Spilled, part: DocumentPart, sour
     """Write the clusters of one part's documents, and return their number."""
     number, *kept, flags = clusters.between(part.first, part.first + part.rows).T
     ids = spilled.load("ids", part)[number - part.first]
-    columns = [_hex_ids(*ids.T), _hex_ids(*(half.view(np.uint64) for half in kept)), flags & KEPT != 0]
+    columns = [hex_ids(*ids.T), hex_ids(*(half.view(np.uint64) for half in kept)), flags & KEPT != 0]
     with writing_part(folder / CLUSTERS_FOLDER / source / part.documents.name, CLUSTERS_SCHEMA) as out:
         out.write(pa.Table.from_arrays([pa.array(column) for column in columns], schema=CLUSTERS_SCHEMA))
     return {"documents": int(number.size)}
 
 
 def _cluster_table(rows: pa.Table, sources: np.ndarray, flags: np.ndarray) -> pa.Table:
-    ids, kept = (_hex_ids(*(rows[f"{of}{half}"].to_numpy() for half in ("high", "low"))) for of in ("", "kept_"))
+    ids, kept = (hex_ids(*(rows[f"{of}{half}"].to_numpy() for half in ("high", "low"))) for of in ("", "kept_"))
     kinds = np.where(flags & NEAR, "near", "exact").tolist()
     columns = [sources.tolist(), ids, kept, kinds, flags & KEPT != 0, kept, rows["jaccard"].to_numpy()]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
@@ -161,6 +161,7 @@ def _alone(first: np.ndarray, number: np.ndarray) -> tuple[np.ndarray, ...]:
     return first, number, np.full(first.size, NO_DOCUMENT), np.zeros(first.size)
 
 
-def _hex_ids(high: np.ndarray, low: np.ndarray) -> list[str]:
+def hex_ids(high: np.ndarray, low: np.ndarray) -> list[str]:
+    """Return ids as documents have them, from their two halves."""
     text = np.stack([high, low], axis=1).astype(">u8").tobytes().hex()
     return [text[i : i + 32] for i in range(0, len(text), 32)]

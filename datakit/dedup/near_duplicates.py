@@ -19,10 +19,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from datakit.dedup.band_join import Part, Spilled
 from datakit.dedup.numbered import Numbered
+from datakit.documents.parts import iterate_rows
 from datakit.text.arrays import load, save
 from datakit.text.shingles import batches, jaccard, shingle_sets
 from lineage.shards.run import SCRATCH_FOLDER
@@ -57,20 +57,14 @@ def spill_shingles(folder: Path, spilled: Spilled, part: Part, candidates: Numbe
     save(scratch / f"spilled-{part.index:06d}.npy", rows)
     ids = spilled.load("ids", part)
     sizes: list[np.ndarray] = [np.zeros(0, np.int64)]
-    with (scratch / f"shingles-{part.index:06d}.u64").open("wb") as stream, pq.ParquetFile(part.documents) as file:
-        first = 0
-        for group in range(file.metadata.num_row_groups):
-            count = file.metadata.row_group(group).num_rows
-            wanted = rows[(rows >= first) & (rows < first + count)]
-            if wanted.size:
-                table = file.read_row_group(group, columns=["id", "text"], use_threads=False).take(wanted - first)
-                if bytes.fromhex("".join(table["id"].to_pylist())) != ids[wanted].astype(">u8").tobytes():
-                    raise ValueError(f"{part.documents} has other ids than {part.signatures}: materialize the signatures again")
-                for batch in batches(table["text"].to_pylist()):
-                    shingles, bounds = shingle_sets(batch, words)
-                    stream.write(shingles.tobytes())
-                    sizes.append(np.diff(bounds))
-            first += count
+    with (scratch / f"shingles-{part.index:06d}.u64").open("wb") as stream:
+        for wanted, table in iterate_rows(part.documents, rows, ["id", "text"]):
+            if bytes.fromhex("".join(table["id"].to_pylist())) != ids[wanted].astype(">u8").tobytes():
+                raise ValueError(f"{part.documents} has other ids than {part.signatures}: materialize the signatures again")
+            for batch in batches(table["text"].to_pylist()):
+                shingles, bounds = shingle_sets(batch, words)
+                stream.write(shingles.tobytes())
+                sizes.append(np.diff(bounds))
     bounds = np.concatenate([[0], np.cumsum(np.concatenate(sizes))])
     save(scratch / f"bounds-{part.index:06d}.npy", bounds)
     return {"documents": int(rows.size), "shingles": int(bounds[-1])}

@@ -70,7 +70,7 @@ class DocumentPart:
 
 def find_repeats(out: Writer, config: ParagraphsConfig, normalized: tuple[Artifact, ...], duplicates: Artifact) -> None:
     """Write `spans/<source>/part-*.parquet` beside the documents' parts: same names, same ids, same order."""
-    parts = list(_parts(normalized))
+    parts = list(document_parts(normalized))
     rows = parts[-1].first + parts[-1].rows
     workers = 1 if rows < SMALL_SCOPE_ROWS else None
     scratch = out.folder / SCRATCH_FOLDER
@@ -122,7 +122,7 @@ def find_in_part(folder: Path, part: DocumentPart, clusters: Path, min_words: in
 
     `digests` uint64 [paragraphs, 2]; `places` int64 [paragraphs, 3] (document, start, end).
     """
-    removed = _removed(clusters, part)
+    removed = removed_ids(clusters, part)
     digests, places = bytearray(), []
     number = part.first
     for table in iterate_part(part.path, ["id", "text"]):
@@ -168,7 +168,8 @@ def write_spans(folder: Path, part: DocumentPart, repeats: Numbered) -> dict[str
     return {"documents": int(np.unique(spans[:, 0]).size), "spans": len(spans), "characters": characters}
 
 
-def _parts(normalized: Sequence[Artifact]) -> Iterator[DocumentPart]:
+def document_parts(normalized: Sequence[Artifact]) -> Iterator[DocumentPart]:
+    """Yield the parts of every source in the declared order."""
     index, first = 0, 0
     for artifact in normalized:
         source = document_source(artifact)
@@ -178,6 +179,6 @@ def _parts(normalized: Sequence[Artifact]) -> Iterator[DocumentPart]:
             index, first = index + 1, first + rows
 
 
-def _removed(clusters: Path, part: DocumentPart) -> set[str]:
+def removed_ids(clusters: Path, part: DocumentPart) -> set[str]:
     """Return ids of the part's documents that are removed as duplicates."""
     return set(pl.read_parquet(clusters / part.source / part.path.name).filter(~pl.col("is_kept"))["id"])

@@ -170,6 +170,19 @@ def iterate_part(
             yield table.slice(low, high - low)
 
 
+def iterate_rows(path: Path, rows: np.ndarray, columns: Sequence[str]) -> Iterator[tuple[np.ndarray, pa.Table]]:
+    """Yield ascending `rows` of a part with their numbers, one row group at a time; row groups without one are not read."""
+    with pq.ParquetFile(path) as file:
+        first = 0
+        for group in range(file.num_row_groups):
+            end = first + file.metadata.row_group(group).num_rows
+            wanted = rows[np.searchsorted(rows, first) : np.searchsorted(rows, end)]
+            if wanted.size:
+                table = file.read_row_group(group, columns=list(columns), use_threads=False)
+                yield wanted, table.take(pa.array(wanted - first))
+            first = end
+
+
 def iterate_texts(path: Path) -> Iterator[list[str]]:
     """Yield texts of a part in small batches, for readers of the first few: they need no whole row group."""
     with pq.ParquetFile(path) as file:

@@ -18,6 +18,9 @@ CLUSTERS_FOLDER = "clusters"
 CLUSTERS_SCHEMA = pa.schema([(ID, pa.string()), ("cluster_id", pa.string()), ("is_kept", pa.bool_())])
 """The documents of a part that are in a cluster, in the order of their ids."""
 
+CONTAINED_FOLDER = "contained"
+"""Folder of `datakit.containment`: a file for each part of each source's documents."""
+
 SPANS_FOLDER = "spans"
 """File of `datakit.paragraphs`: what to cut out of each document."""
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from datakit.contamination.coverage import ContaminationConfig
 from datakit.corpus.filters import CorpusConfig
 from datakit.corpus.removals import RemovalsConfig
+from datakit.dedup.containment_candidates import ContainmentConfig
 from datakit.dedup.duplicates import DuplicatesConfig
 from datakit.dedup.minhash import preset
 from datakit.quality.score_cutoff import ScoreCutoffConfig
@@ -34,6 +35,9 @@ class Scope:
 
     semantic: SemanticDuplicatesConfig = field(default_factory=SemanticDuplicatesConfig)
     """Which documents say the same, for corpora that drop them (`CorpusConfig.drop_semantic_duplicates`)."""
+
+    containment: ContainmentConfig = field(default_factory=ContainmentConfig)
+    """Which documents count as lying inside others, for corpora that drop these."""
 
     left_out: tuple[tuple[str, str], ...] = ()
     """Sources that a narrowing left out, and why."""

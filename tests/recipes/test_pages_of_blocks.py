@@ -36,6 +36,7 @@ from lineage.build.plan import build
 from marin_assets.declared_table import tabled
 from recipes import data, lab, suites
 from recipes.forecasts import Forecast
+from recipes.records.data import Scope
 from recipes.records.run import AtStep, Evaluation, Run
 from recipes.records.sweep import Sweep
 from recipes.records.tokens import Mix, Tokens
@@ -76,6 +77,7 @@ HERE = {
     "compare_contamination_policies.md": 1,
     "correlate_pools.md": 1,
     "declare_a_sweep.md": 1,
+    "deduplicate.md": 2,
     "fit_a_law.md": 4,
     "fit_batches_and_repetition.md": 2,
     "forecast_midtraining.md": 1,
@@ -121,6 +123,18 @@ def test_a_rule_drops_a_document_by_its_name_and_side() -> None:
     (rule,) = values(blocks("add_a_filter.md")[0], Bound=Bound)
     texts = pl.DataFrame({"id": ["0" * 32, "1" * 32], "text": ["1234 5678 of them", "none of them at all"]})
     assert verdicts(texts, QualityConfig("prose", (rule,)))["reason"].to_list() == ["digit_char_frac_high", ""]
+
+
+def test_a_corpus_drops_what_lies_inside_longer_documents(tmp_path: Path) -> None:
+    declared, shown = blocks("deduplicate.md")
+    given = {"replace": replace, "default_corpus": default_corpus, "CorpusConfig": CorpusConfig, "data": data}
+    assert values(declared, **given) == [0.7]
+    store = Store(str(tmp_path))
+    for node in ancestors_first([data.containment(Scope("small", ("vendored_prose",)))]):
+        made = build(store, node).artifact
+    (table,) = values(shown, pl=pl, containment_artifact=made)
+    assert table.columns == ["id", "container", "containment"]
+    assert table.height == made.manifest.extra["containment"]["contained"]
 
 
 def test_the_distribution_of_a_signal_is_read_from_a_quality_table(tmp_path: Path) -> None:

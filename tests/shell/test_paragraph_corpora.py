@@ -1,4 +1,4 @@
-"""Corpora with paragraph deduplication: their nodes and assets."""
+"""Corpora that cut repeated paragraphs or drop contained documents: their nodes and assets."""
 
 from dataclasses import replace
 
@@ -18,6 +18,13 @@ def test_a_corpus_that_cuts_paragraphs_reads_them_and_has_the_asset() -> None:
     corpus = data.corpus(CUTTING, CORPUS.sources[0])
     assert corpus.inputs["paragraphs"] == data.paragraphs(CORPUS.scope)
     assert ("paragraphs", CORPUS.scope.name) in [asset.example.key for asset in corpus_assets(CUTTING)]
+
+
+def test_a_corpus_that_drops_contained_documents_reads_them_and_has_the_asset() -> None:
+    dropping = replace(CORPUS, name="whole", filters=CorpusConfig(drop_contained=True))
+    assert data.corpus(dropping, CORPUS.sources[0]).inputs["containment"] == data.containment(CORPUS.scope)
+    assert ("containment", CORPUS.scope.name) in [asset.example.key for asset in corpus_assets(dropping)]
+    assert "containment" not in data.corpus(CORPUS, CORPUS.sources[0]).inputs
 
 
 @pytest.mark.parametrize("format", [Chat("x", end_of_turn="<|end|>"), Prebuilt()])
