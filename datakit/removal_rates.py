@@ -20,6 +20,8 @@ from datakit.documents.schemas import DUPLICATES_FILE
 from lineage.artifact.store import Artifact
 from lineage.config import from_jsonable
 
+OWN = "normalized"
+"""The input that has the documents of the scope itself; those of earlier scopes are only repeated."""
 SAMPLES = 2
 SAMPLE_CHARS = 100
 
@@ -32,7 +34,7 @@ def check_removal_rates(duplicates: Artifact) -> list[str]:
     dropped them.
     """
     bound = from_jsonable(DuplicatesConfig, duplicates.spec.config).max_removed_share
-    sources = documents_of(duplicates)
+    sources, every = documents_of(duplicates), documents_of(duplicates, OWN, "earlier_normalized")
     table = pl.scan_parquet(duplicates.file(DUPLICATES_FILE))
     gone = table.filter(~pl.col("is_kept"))
     removed = dict(gone.group_by("source").len().collect(engine="streaming").iter_rows())
@@ -46,16 +48,19 @@ def check_removal_rates(duplicates: Artifact) -> list[str]:
                 [f"{copies:,} are copies within the source (dropped.parquet of {artifact.name} has some)"] if copies else []
             )
             if count > copies:
-                remarks += _worst_cluster(gone.filter(pl.col("source") == name), artifact, sources, table)
+                remarks += _worst_cluster(gone.filter(pl.col("source") == name), artifact, every, table)
             share = f"{count / rows:.1%}, bound {bound:.0%}"
             violations.append(f"{name}: {count:,} of {rows:,} documents are removed ({share}); {'; '.join(remarks)}")
     return violations
 
 
-def documents_of(scope: Artifact) -> dict[str, Artifact]:
-    """Return source -> its documents, in the declared order, of an artifact that was made from those of several sources."""
+def documents_of(scope: Artifact, *inputs: str) -> dict[str, Artifact]:
+    """Return source -> its documents, in the declared order, of an artifact that was made from those of several sources.
+
+    `inputs` names the inputs that have them; none: the documents of the scope's own sources.
+    """
     parents = zip(scope.store.parents(scope), scope.spec.inputs, strict=True)
-    normalized = [parent for parent, ref in parents if ref.name.startswith("normalized.")]
+    normalized = [parent for parent, ref in parents if ref.name.partition(".")[0] in (inputs or (OWN,))]
     return {document_source(artifact): artifact for artifact in normalized}
 
 

@@ -47,11 +47,13 @@ def source_assets(used: tuple[str, ...]) -> Iterator[AssetTemplate]:
 
 
 def scope_assets(scope: Scope) -> Iterator[AssetTemplate]:
-    """Yield the signatures, and the duplicates among the scope's sources."""
+    """Yield the signatures, and the duplicates among the scope's sources, of earlier scopes too."""
     text = tuple(sorted(source.name for source in small_sources() if source.trainable))
-    signed = tuple(dict.fromkeys((*text, *scope.sources))) if scope.minhash == DEFAULT_PRESET else scope.sources
+    used = scope.every_source
+    signed = tuple(dict.fromkeys((*text, *used))) if scope.minhash == DEFAULT_PRESET else used
     yield of_sources(partial(data.minhash, scope), signed)
-    yield of_all(data.duplicates(scope))
+    for each in scope.chain:
+        yield of_all(data.duplicates(each))
 
 
 def decontamination_assets(of: Decontamination, marked: tuple[str, ...]) -> Iterator[AssetTemplate]:
@@ -70,26 +72,28 @@ def suite_assets(suites: tuple[Suite, ...]) -> Iterator[AssetTemplate]:
 
 def corpus_assets(of: Corpus) -> Iterator[AssetTemplate]:
     """Yield the corpus and all that it is made from."""
-    yield from source_assets((*of.sources, *(of.scorer.sources if of.scorer else ())))
+    if of.earlier is not None:
+        yield from corpus_assets(of.earlier)
+    yield from source_assets((*of.scope.every_source, *(of.scorer.sources if of.scorer else ())))
     yield from scope_assets(of.scope)
     yield from decontamination_assets(of.decontamination, of.sources)
     if of.scorer is not None:
         for seed in of.scorer.labelled:
             yield from label_assets(declared_labels(seed.labels))
         yield of_all(data.scorer(of.scorer))
-        yield of_sources(partial(data.scores, of.scorer), of.sources)
+        yield of_sources(partial(data.scores, of.scorer), of.own_sources)
     if of.best_scores is not None:
         yield of_all(data.score_cutoff(of))
     if of.removals is not None:
         yield of_all(data.removals(of))
     if "semantic_duplicates" in of.filters.reads:
-        yield of_sources(data.embeddings, of.sources)
+        yield of_sources(data.embeddings, of.own_sources)
         yield of_all(data.semantic_duplicates(of.scope))
     if "paragraphs" in of.filters.reads:
         yield of_all(data.paragraphs(of.scope))
     if "containment" in of.filters.reads:
         yield of_all(data.containment(of.scope))
-    yield of_sources(partial(data.corpus, of), of.sources)
+    yield of_sources(partial(data.corpus, of), of.own_sources)
 
 
 def label_assets(of: DocumentLabels) -> Iterator[AssetTemplate]:
@@ -100,6 +104,8 @@ def label_assets(of: DocumentLabels) -> Iterator[AssetTemplate]:
 
 def token_assets(of: Tokens) -> Iterator[AssetTemplate]:
     """Yield the corpus, the tokenizer if it is trained here, and the caches."""
+    if of.earlier is not None:
+        yield from token_assets(of.earlier)
     yield from corpus_assets(of.corpus)
     base = of.base_tokenizer
     if base is not of.tokenizer:
@@ -108,14 +114,14 @@ def token_assets(of: Tokens) -> Iterator[AssetTemplate]:
         yield of_all(data.tokenizer(replace(of, tokenizer=base)))
         if base.corpus is not None:
             yield from corpus_assets(base.corpus)
-    yield of_sources(partial(data.token_cache, of), of.sources)
+    yield of_sources(partial(data.token_cache, of), of.own_sources)
     if data.trajectories(of):
-        yield replace(of_sources(partial(data.trajectory_cache, of), of.sources), description=TRAJECTORIES)
+        yield replace(of_sources(partial(data.trajectory_cache, of), of.own_sources), description=TRAJECTORIES)
 
 
 def card_assets(of: Tokens) -> Iterator[AssetTemplate]:
-    """Yield a card for every source: it shows one corpus and one token cache."""
-    yield of_sources(partial(data.card, of), of.sources)
+    """Yield a card for every source of the tokens' own: it shows one corpus and one token cache."""
+    yield of_sources(partial(data.card, of), of.own_sources)
 
 
 def text_assets(run: Run) -> Iterator[AssetTemplate]:
@@ -129,7 +135,8 @@ def mix_assets(run: Run) -> Iterator[AssetTemplate]:
     """Yield all data that a run trains on and is scored on, placed canonically."""
     yield from text_assets(run)
     template = of_all(mixture(run))
-    reasons = "; ".join(f"{source}: {reason}" for source, reason in run.scope.left_out)
+    left_out = (pair for scope in run.scope.chain for pair in scope.left_out)
+    reasons = "; ".join(f"{source}: {reason}" for source, reason in left_out)
     yield replace(template, description=f"{template.description} Left out: {reasons}.") if reasons else template
 
 

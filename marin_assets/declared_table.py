@@ -175,6 +175,9 @@ def _add_cards(table: AssetTable, runs: Sequence[Run]) -> None:
     """Add cards of every corpus that is trained on. A card shows one token cache: that of a trained tokenizer, if any."""
     by_corpus = {}
     for run in sorted(runs, key=lambda run: isinstance(run.tokens.base_tokenizer, PublishedModel)):
-        by_corpus.setdefault(run.corpus.name, run.tokens)
+        tokens = run.tokens
+        while tokens is not None:
+            by_corpus.setdefault(tokens.corpus.name, tokens)
+            tokens = tokens.earlier
     for tokens in by_corpus.values():
-        table.add(card_assets(tokens), [data.card(tokens, source) for source in tokens.sources])
+        table.add(card_assets(tokens), [data.card(tokens, source) for source in tokens.own_sources])

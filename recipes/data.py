@@ -137,7 +137,7 @@ def score_cutoff(of: Corpus, at: Placement = CANONICAL) -> Node:
     """The score above which a corpus keeps documents. Raises: ValueError for a corpus that does not select by score."""
     if of.best_scores is None:
         raise ValueError(f"corpus {of.name} does not select by score; set best_scores and filters.best_scores")
-    inputs = {"scores": tuple(scores(declared_scorer(of), source, at) for source in of.sources)}
+    inputs = {"scores": tuple(scores(declared_scorer(of), source, at) for source in of.own_sources)}
     return Node(*at.of_all("score_cutoff", of.name), SCORE_CUTOFF, of.best_scores, inputs)
 
 
@@ -196,11 +196,18 @@ def _marks(of: Decontamination, source: str, name: str, policy: DeclaredPolicy, 
 
 @cache
 def duplicates(scope: Scope, at: Placement = CANONICAL) -> Node:
-    """Verified duplicate clusters across every source of the scope."""
+    """Verified duplicate clusters across every source of the scope, and with what earlier scopes kept."""
     inputs = {
         "normalized": tuple(normalized(source, at) for source in scope.sources),
         "minhash": tuple(minhash(scope, source, at) for source in scope.sources),
     }
+    if scope.earlier is not None:
+        before = scope.earlier.chain
+        inputs |= {
+            "earlier_normalized": tuple(normalized(source, at) for each in before for source in each.sources),
+            "earlier_minhash": tuple(minhash(each, source, at) for each in before for source in each.sources),
+            "earlier_duplicates": tuple(duplicates(each, at) for each in before),
+        }
     return Node(*at.of_all("duplicates", scope.name), DUPLICATES, scope.duplicates, inputs)
 
 
@@ -247,6 +254,8 @@ def removals(of: Corpus, at: Placement = CANONICAL) -> Node:
 @cache
 def corpus(of: Corpus, source: str, at: Placement = CANONICAL) -> Node:
     """Documents that survive the filters, split into train and held-out."""
+    if (holder := of.holder(source)) is not of:
+        return corpus(holder, source, at)
     inputs = {
         "normalized": normalized(source, at),
         "contamination": contamination(of.decontamination, source, at),
@@ -265,7 +274,9 @@ def corpus(of: Corpus, source: str, at: Placement = CANONICAL) -> Node:
 @cache
 def card(of: Tokens, source: str, at: Placement = CANONICAL) -> Node:
     """A page about a source, from its files to the documents that a corpus keeps for training."""
-    declared, cleaned = source_config(source), of.corpus
+    if (holder := of.holder(source)) is not of:
+        return card(holder, source, at)
+    declared, cleaned = source_config(source), of.corpus.holder(source)
     config = CardConfig(rough_tokens_billion=declared.rough_tokens_billion, origin=declared.card)
     inputs = {
         "raw": raw(source, at),
@@ -279,7 +290,7 @@ def card(of: Tokens, source: str, at: Placement = CANONICAL) -> Node:
     }
     if cleaned.scorer is not None:
         inputs["scores"] = scores(cleaned.scorer, source, at)
-    return Node(*at.of_source("card", cleaned.name, source=source), CARD, config, inputs)
+    return Node(*at.of_source("card", of.corpus.name, source=source), CARD, config, inputs)
 
 
 @cache
@@ -309,6 +320,8 @@ def tokenizer(of: Tokens, at: Placement = CANONICAL) -> Node:
 @cache
 def token_cache(of: Tokens, source: str, at: Placement = CANONICAL) -> Node:
     """Token shards of one source's train split; of pairs, whose rows the template frames, under `preferences/`."""
+    if (holder := of.holder(source)) is not of:
+        return token_cache(holder, source, at)
     inputs = {"corpus": corpus(of.corpus, source, at), "tokenizer": tokenizer(of, at)}
     if isinstance(of.format, Preferences):
         config = TokenCacheConfig(component=source, format=of.format, eos=None)
@@ -326,6 +339,8 @@ def trajectories(of: Tokens, at: Placement = CANONICAL) -> tuple[Node, ...]:
 @cache
 def trajectory_cache(of: Tokens, source: str, at: Placement = CANONICAL) -> Node:
     """The held-out split of one source in the tokens' format."""
+    if (holder := of.holder(source)) is not of:
+        return trajectory_cache(holder, source, at)
     inputs = {"corpus": corpus(of.corpus, source, at), "tokenizer": tokenizer(of, at)}
     place = at.of_source("token_cache", f"{of.name}-heldout", source=source)
     return Node(*place, TOKEN_CACHE, TokenCacheConfig(component=source, format=of.format, split="heldout"), inputs)

@@ -78,8 +78,10 @@ class Removed:
 
 
 def read_removed(removals: Artifact, duplicates: Artifact) -> Removed:
-    """Return the listed documents and their clusters, in any source of the duplicates table."""
+    """Return the listed documents and their clusters, in any source of the duplicates table or of earlier scopes."""
     ids = pl.read_parquet(removals.files(REMOVALS_FILE)[0])["id"]
-    clusters = pl.scan_parquet(duplicates.file(DUPLICATES_FILE)).filter(pl.col("id").is_in(ids.implode()))
+    before = [ref for ref in duplicates.spec.inputs if ref.name.startswith("earlier_duplicates.")]
+    every = (duplicates, *(duplicates.store.parent(duplicates, ref) for ref in before))
+    clusters = pl.scan_parquet([table.file(DUPLICATES_FILE) for table in every]).filter(pl.col("id").is_in(ids.implode()))
     removed_clusters = clusters.select(pl.col("cluster_id").unique().sort()).collect()["cluster_id"]
     return Removed(tuple(ids.to_list()), tuple(removed_clusters.to_list()))

@@ -49,6 +49,8 @@ class Spilled:
 
     folder: Path
     parts: tuple[Part, ...]
+    settled: int = 0
+    """Documents of smaller numbers were kept by an earlier scope: they stay (`datakit.dedup.earlier`)."""
 
     @property
     def rows(self) -> int:
@@ -121,16 +123,25 @@ def scope_parts(normalized: Sequence[Artifact], minhash: Sequence[Artifact]) -> 
 
 def spill_part(folder: Path, part: Part, width: int) -> dict[str, int]:
     """Write the ids and the `width` bands of one part as flat files, and which documents have bands."""
-    table = pq.read_table(part.signatures, columns=["id", "bands"], use_threads=False)
+    signed = flat_signatures(pq.read_table(part.signatures, columns=["id", "bands"], use_threads=False), width)
+    save_flat(folder, part, **signed)
+    return {"keys": part.rows + int(signed["signed"].sum()) * width}
+
+
+def flat_signatures(table: pa.Table, width: int) -> dict[str, np.ndarray]:
+    """Return `ids`, `bands` and `signed` of rows of signatures, as `Spilled.load` has them."""
     ids = np.frombuffer(bytes.fromhex("".join(table["id"].to_pylist())), ">u8").astype(np.uint64).reshape(-1, 2)
     column = table["bands"].combine_chunks()
     is_signed = column.is_valid().to_numpy(zero_copy_only=False)
-    flat = column.flatten().to_numpy()
-    bands = np.zeros((part.rows, width), np.uint64)
-    bands[is_signed] = flat.reshape(-1, width)
-    for name, values in (("ids", ids), ("bands", bands), ("signed", is_signed)):
+    bands = np.zeros((table.num_rows, width), np.uint64)
+    bands[is_signed] = column.flatten().to_numpy().reshape(-1, width)
+    return {"ids": ids, "bands": bands, "signed": is_signed}
+
+
+def save_flat(folder: Path, part: Part, **arrays: np.ndarray) -> None:
+    """Write arrays of a part on scratch, where `Spilled.load` finds them."""
+    for name, values in arrays.items():
         save(folder / SCRATCH_FOLDER / f"{name}-{part.index:06d}.npy", values)
-    return {"pairs": int(flat.size)}
 
 
 def id_rows(spilled: Spilled, parts: Sequence[Part]) -> pa.Table:

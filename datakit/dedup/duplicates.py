@@ -10,10 +10,19 @@ The scope is never in memory: equal ids and shared bands meet in shuffles (`line
 workers run or a cluster's engine. Every step survives a kill. No process holds all copies, candidates, matches or rows of
 the result: each has a range of them, 16 MiB at first and at most 2.5 GiB (`range_count`). What grows is 40 bytes a part and
 the names of the tasks.
+
+A scope may have earlier ones, whose artifacts are inputs and stay as they are. Its documents are compared among themselves
+and with what those scopes kept, which always stays (`datakit.dedup.earlier`). The earlier documents come first in the walk
+and among equal texts. The tables then name the new documents that leave, and the earlier ones that they repeat.
 """
 
 import logging
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import accumulate
+
+import pyarrow as pa
 
 from datakit.dedup.band_join import (
     ID_BYTES,
@@ -27,11 +36,13 @@ from datakit.dedup.band_join import (
     scope_parts,
     spill_part,
 )
+from datakit.dedup.band_join import Part as DocumentPart
 from datakit.dedup.duplicates_table import CLUSTER_COLUMNS, cluster_parts, write_clusters, write_part_clusters
+from datakit.dedup.earlier import met, spill_kept, write_filter
 from datakit.dedup.near_duplicates import TASK_BYTES, Matches, cut_tasks, spill_shingles, walk_task
 from datakit.dedup.numbered import Numbered, flat_files, numbered
 from datakit.documents.parts import document_paths, iterate_part
-from datakit.documents.schemas import DUPLICATES_FILE
+from datakit.documents.schemas import CLUSTERS_FOLDER, DUPLICATES_FILE
 from lineage.artifact.store import Artifact
 from lineage.shards.run import SCRATCH_FOLDER
 from lineage.stage import Stage
@@ -71,11 +82,18 @@ class DuplicatesConfig:
 
 
 def find_duplicates(
-    out: Writer, config: DuplicatesConfig, normalized: tuple[Artifact, ...], minhash: tuple[Artifact, ...]
+    out: Writer,
+    config: DuplicatesConfig,
+    normalized: tuple[Artifact, ...],
+    minhash: tuple[Artifact, ...],
+    earlier_normalized: tuple[Artifact, ...] = (),
+    earlier_minhash: tuple[Artifact, ...] = (),
+    earlier_duplicates: tuple[Artifact, ...] = (),
 ) -> None:
     """Write `duplicates.parquet`: a row for every document of a cluster, the kept one included; singletons have none.
 
     `clusters/<source>/part-*.parquet` has the same documents for each part, so that a part's reader opens one small file.
+    The earlier artifacts are those of all earlier scopes together, of which only kept documents have rows in the table.
 
     Raises: ValueError for signatures of several presets, or over other runs of words than those that are compared.
     """
@@ -83,20 +101,22 @@ def find_duplicates(
         raise ValueError(
             f"duplicates.ngram_words is {config.ngram_words}, {minhash[0].name} was signed over {signed}; give both one number"
         )
-    names = [document_source(artifact) for artifact in normalized]
-    spilled = Spilled(out.folder / SCRATCH_FOLDER, scope_parts(normalized, minhash))
-    workers = 1 if spilled.rows < SMALL_SCOPE_ROWS else None
+    parts = scope_parts((*earlier_normalized, *normalized), (*earlier_minhash, *minhash))
+    names = [document_source(artifact) for artifact in (*earlier_normalized, *normalized)]
+    workers = 1 if parts[-1].first + parts[-1].rows < SMALL_SCOPE_ROWS else None
     width = int(str(minhash[0].spec.config["bands"]))
-    out.map_shards(spill_part, {f"spill-{p.index:06d}": (p, width) for p in spilled.parts}, workers)
+    spilled = _spilled(out, parts, names[: len(earlier_normalized)], earlier_duplicates, width, workers)
+    own = [part for part in spilled.parts if part.source >= len(earlier_normalized)]
     engine = out.execution.tables or LocalEngine(SCRATCH_FOLDER, workers)
     copies = _exact_copies(out, engine, spilled)
-    candidates = _candidates(out, engine, spilled, copies, width)
+    candidates = _candidates(out, config, engine, spilled, copies, width)
     matches, num_candidates = _near_matches(out, config, engine, spilled, candidates, workers)
     clusters = cluster_parts(out, engine, spilled, names, copies, matches)
     num_clusters, by_source = write_clusters(out.folder / DUPLICATES_FILE, map(engine.table, clusters), spilled, names)
     by_number = numbered(out, engine, clusters, CLUSTER_COLUMNS, spilled.rows, spilled.folder, "clusters")
-    tasks = {f"clusters-{p.index:06d}": (spilled, p, names[p.source], by_number) for p in spilled.parts}
+    tasks = {f"clusters-{p.index:06d}": (spilled, p, names[p.source], by_number) for p in own}
     out.map_shards(write_part_clusters, tasks, workers)
+    by_source = {name: by_source[name] for name in names[len(earlier_normalized) :]}
     dropped = {kind: sum(counts[kind] for counts in by_source.values()) for kind in ("exact", "near")}
     out.extra["duplicates"] = {
         "clusters": num_clusters,
@@ -105,7 +125,8 @@ def find_duplicates(
         "sources": by_source,
     }
     drops = {f"{kind}_duplicate": count for kind, count in dropped.items() if count}
-    out.record(rows_in=spilled.rows, rows_out=spilled.rows - sum(drops.values()), drops=drops)
+    rows = spilled.rows - spilled.settled
+    out.record(rows_in=rows, rows_out=rows - sum(drops.values()), drops=drops)
 
 
 DUPLICATES = Stage(
@@ -128,6 +149,35 @@ def document_source(normalized: Artifact) -> str:
     raise ValueError(f"{normalized.name} has no documents")
 
 
+def _spilled(
+    out: Writer,
+    parts: Sequence[DocumentPart],
+    earlier: Sequence[str],
+    duplicates: Sequence[Artifact],
+    width: int,
+    workers: int | None,
+) -> Spilled:
+    """Spill the parts. Those of the sources `earlier` come first, and keep only documents that a new one may repeat."""
+    spilled = Spilled(out.folder / SCRATCH_FOLDER, tuple(parts))
+    old, new = ([p for p in parts if (p.source < len(earlier)) == is_old] for is_old in (True, False))
+    signed = out.map_shards(spill_part, {f"spill-{p.index:06d}": (p, width) for p in new}, workers)
+    if not old:
+        return spilled
+    keys = sum(int(str(done["keys"])) for done in signed.values())
+    out.map_shards(write_filter, {"keys": (spilled, new, keys)}, 1)
+    scope_of = {name: artifact for artifact in duplicates for name in artifact.manifest.extra["duplicates"]["sources"]}
+    if missing := [name for name in earlier if name not in scope_of]:
+        raise ValueError(f"{out.spec.name}: no earlier scope has looked for duplicates in {missing[0]}; give its duplicates")
+    clusters = {name: scope_of[name].below(f"{CLUSTERS_FOLDER}/{name}") for name in earlier}
+    tasks = {f"kept-{p.index:06d}": (spilled, p, width, clusters[earlier[p.source]] / p.documents.name) for p in old}
+    found = [int(str(done["documents"])) for done in out.map_shards(spill_kept, tasks, workers).values()]
+    rows = [*found, *(part.rows for part in new)]
+    firsts = [0, *accumulate(rows)]
+    numbered_again = (replace(p, first=first, rows=count) for p, first, count in zip(parts, firsts, rows, strict=False))
+    out.extra["earlier"] = {"documents": sum(part.rows for part in old), "looked_at": sum(found)}
+    return Spilled(spilled.folder, tuple(numbered_again), sum(found))
+
+
 def _exact_copies(out: Writer, engine: TableEngine, spilled: Spilled) -> Numbered:
     """Return every copy and the first document of its text."""
     size = spilled.rows * ID_BYTES
@@ -136,14 +186,21 @@ def _exact_copies(out: Writer, engine: TableEngine, spilled: Spilled) -> Numbere
     return numbered(out, engine, engine.shuffle(out, step), ("number", "first"), spilled.rows, spilled.folder, "copies")
 
 
-def _candidates(out: Writer, engine: TableEngine, spilled: Spilled, copies: Numbered, width: int) -> tuple[Part, ...]:
+def _candidates(
+    out: Writer, config: DuplicatesConfig, engine: TableEngine, spilled: Spilled, copies: Numbered, width: int
+) -> tuple[Part, ...]:
     """Return the components of documents that share bands: `root` and `number`, whole components in each part."""
     size = spilled.rows * width * PAIR_BYTES
     tasks = [(spilled, copies, group) for group in grouped(spilled.parts, size)]
-    step = Shuffle("links", band_rows, tasks, "band", links_of_range, range_count(size))
+    links = partial(_links_to_new, spilled, config.max_band_documents) if spilled.settled else links_of_range
+    step = Shuffle("links", band_rows, tasks, "band", links, range_count(size))
     stars = components(out, engine, engine.shuffle(out, step))
     count = range_count(2 * sum(part.bytes for part in stars))
     return engine.shuffle(out, Shuffle("members", joined, tasks_of(stars), "root", members_of_range, count, spread=True))
+
+
+def _links_to_new(spilled: Spilled, most: int, rows: pa.Table) -> pa.Table:
+    return links_of_range(met(spilled, most, rows))
 
 
 def _near_matches(

@@ -55,11 +55,13 @@ def spill_shingles(folder: Path, spilled: Spilled, part: Part, candidates: Numbe
     scratch = folder / SCRATCH_FOLDER
     rows = candidates.between(part.first, part.first + part.rows)[:, 0] - part.first
     save(scratch / f"spilled-{part.index:06d}.npy", rows)
-    ids = spilled.load("ids", part)
+    ids = spilled.load("ids", part)[rows]
+    rows = spilled.load("rows", part)[rows] if part.first < spilled.settled else rows
     sizes: list[np.ndarray] = [np.zeros(0, np.int64)]
     with (scratch / f"shingles-{part.index:06d}.u64").open("wb") as stream:
         for wanted, table in iterate_rows(part.documents, rows, ["id", "text"]):
-            if bytes.fromhex("".join(table["id"].to_pylist())) != ids[wanted].astype(">u8").tobytes():
+            own = ids[np.searchsorted(rows, wanted)]
+            if bytes.fromhex("".join(table["id"].to_pylist())) != own.astype(">u8").tobytes():
                 raise ValueError(f"{part.documents} has other ids than {part.signatures}: materialize the signatures again")
             for batch in batches(table["text"].to_pylist()):
                 shingles, bounds = shingle_sets(batch, words)
@@ -93,8 +95,8 @@ def cut_tasks(folder: Path, spilled: Spilled, members: Path, index: int, task_by
 def walk_task(folder: Path, spilled: Spilled, name: str, min_jaccard: float, max_band_documents: int) -> dict[str, int]:
     """Walk the documents of `members-NAME.npy`, some whole components, and write `matches-NAME.npy`."""
     numbers = load(spilled.folder / f"members-{name}.npy")
-    ids = spilled.ids(numbers)
-    numbers = numbers[np.lexsort((ids[:, 1], ids[:, 0]))]
+    ids, is_new = spilled.ids(numbers), numbers >= spilled.settled
+    numbers = numbers[np.lexsort((ids[:, 1], ids[:, 0], is_new))]
     parts, places = spilled.part_of(numbers), spilled.shingles(numbers)
 
     def set_of(document: int) -> np.ndarray:
@@ -103,17 +105,18 @@ def walk_task(folder: Path, spilled: Spilled, name: str, min_jaccard: float, max
             file.seek(start)
             return np.frombuffer(file.read(size), np.uint64)
 
-    near, not_listed = near_matches(spilled.bands(numbers), set_of, min_jaccard, max_band_documents)
+    settled = int((~is_new).sum())
+    near, not_listed = near_matches(spilled.bands(numbers), set_of, min_jaccard, max_band_documents, settled)
     matches = np.array([(numbers[i], numbers[k], j) for i, k, j in near], MATCHES)
     save(folder / SCRATCH_FOLDER / f"matches-{name}.npy", matches)
     return {"matches": len(near), "not_listed": not_listed}
 
 
 def near_matches(
-    bands: np.ndarray, set_of: SetOf, min_jaccard: float, max_band_documents: int
+    bands: np.ndarray, set_of: SetOf, min_jaccard: float, max_band_documents: int, settled: int = 0
 ) -> tuple[list[tuple[int, int, float]], int]:
     """Walk documents in the order of their ids; return (removed, kept, similarity) of every one that repeats a kept
-    one.
+    one. The first `settled` stay: an earlier scope kept them.
 
     It also returns how often a band was full. A band lists its first `max_band_documents` kept documents only, because
     documents that share a band without being duplicates (a common boilerplate half) would otherwise all be compared
@@ -125,7 +128,8 @@ def near_matches(
     near, not_listed = [], 0
     for document, own in enumerate(shared):
         candidates = sorted({kept for band in own for kept in kept_by_band.get(band, ())})
-        match = _first_match(set_of(document), candidates, set_of, min_jaccard) if candidates else None
+        is_open = candidates and document >= settled
+        match = _first_match(set_of(document), candidates, set_of, min_jaccard) if is_open else None
         if match is not None:
             near.append((document, *match))
             continue

@@ -42,17 +42,48 @@ class Scope:
     left_out: tuple[tuple[str, str], ...] = ()
     """Sources that a narrowing left out, and why."""
 
+    earlier: "Scope | None" = None
+    """The scope that this one adds sources to. What it keeps stays and wins over these sources; none of it is made again."""
+
     def __post_init__(self) -> None:
         if not self.sources or len(set(self.sources)) != len(self.sources):
             raise ValueError(f"scope {self.name}: its sources are {self.sources}; give at least one, each once")
+        if self.earlier is not None:
+            if again := sorted(set(self.sources) & set(self.earlier.every_source)):
+                raise ValueError(
+                    f"scope {self.name}: {', '.join(again)} is in the earlier scope {self.earlier.name}; name new sources only"
+                )
+            if self.minhash != self.earlier.minhash:
+                raise ValueError(
+                    f"scope {self.name}: minhash is {self.minhash!r}, the earlier scope {self.earlier.name} has "
+                    f"{self.earlier.minhash!r}; signatures of two presets cannot be compared, so give both one preset"
+                )
         for source in self.sources:
             source_config(source)
         preset(self.minhash)
 
+    @property
+    def chain(self) -> "tuple[Scope, ...]":
+        """The earlier scopes, the oldest first, and this one."""
+        return (*(() if self.earlier is None else self.earlier.chain), self)
+
+    @property
+    def own_sources(self) -> tuple[str, ...]:
+        return self.sources
+
+    @property
+    def every_source(self) -> tuple[str, ...]:
+        """The sources of the whole chain."""
+        return tuple(source for scope in self.chain for source in scope.sources)
+
     def narrowed(self, by: Narrowing) -> "Scope":
-        """Return the scope over the chosen sources. Raises: ValueError if none is left."""
+        """Return the scope over the chosen sources; an earlier one of which none is chosen is left away.
+
+        Raises: ValueError if none is left.
+        """
         left_out = (*self.left_out, *by.left_out(self.sources).items())
-        return replace(self, name=by.name(self.name), sources=by.kept(self.sources), left_out=left_out)
+        earlier = by.of_earlier(self.earlier)
+        return replace(self, name=by.name(self.name), sources=by.kept(self.sources), left_out=left_out, earlier=earlier)
 
 
 @dataclass(frozen=True)
@@ -103,7 +134,12 @@ class Corpus:
     removals: RemovalsConfig | None = None
     """Documents that are left out by request; set with `filters.remove_listed`."""
 
+    earlier: "Corpus | None" = None
+    """The corpus of the scope's earlier scope: this one has its documents too, as they are."""
+
     def __post_init__(self) -> None:
+        if self.earlier is not None:
+            self._check_earlier(self.earlier)
         if self.filters.remove_listed != (self.removals is not None):
             raise ValueError(
                 f"corpus {self.name}: removals is {self.removals}, filters.remove_listed is {self.filters.remove_listed}; "
@@ -116,25 +152,50 @@ class Corpus:
             )
         if "scores" in self.filters.reads and self.scorer is None:
             raise ValueError(f"corpus {self.name}: its filters read scores and it has no scorer; give it one")
-        if strange := sorted(set(self.decontamination.clean) - set(self.sources)):
+        if strange := sorted(set(self.decontamination.clean) - set(self.scope.every_source)):
             raise ValueError(
                 f"corpus {self.name}: decontamination {self.decontamination.name} has the clean sources {', '.join(strange)}, "
                 f"which are not in scope {self.scope.name}; give it another decontamination, with clean sources of the scope"
             )
 
+    def _check_earlier(self, earlier: "Corpus") -> None:
+        compared = {
+            "scope.earlier": (self.scope.earlier, earlier.scope),
+            "decontamination": (self.decontamination, earlier.decontamination),
+            "filters.split_salt": (self.filters.split_salt, earlier.filters.split_salt),
+            "filters.heldout_frac": (self.filters.heldout_frac, earlier.filters.heldout_frac),
+        }
+        if different := [name for name, (own, its) in compared.items() if own != its]:
+            raise ValueError(
+                f"corpus {self.name}: {', '.join(different)} differs from what its earlier corpus {earlier.name} has; make "
+                "them equal, so that one cleaning and one split hold for all documents"
+            )
+
     @property
     def sources(self) -> tuple[str, ...]:
+        """Those of the earlier corpora, and those of the scope, which are its own."""
+        return (*(() if self.earlier is None else self.earlier.sources), *self.scope.sources)
+
+    @property
+    def own_sources(self) -> tuple[str, ...]:
         return self.scope.sources
+
+    def holder(self, source: str) -> "Corpus":
+        """Return the corpus of which a source is an own one: this or an earlier one."""
+        return self.earlier.holder(source) if self.earlier is not None and source in self.earlier.sources else self
 
     def split_difference(self, other: "Corpus") -> str:
         """Why a document that the other holds out may be trained on here; empty if both hold out the same documents.
+
+        A scope that grows draws no earlier document again, and its own documents follow the ones that they repeat.
 
         A hash of the duplicate cluster splits documents (`datakit/corpus/build.py`), so whatever else the filters drop, the
         splits agree where clusters, salt and share do.
         """
         mine, its = self.filters, other.filters
+        is_one_chain = self.scope in other.scope.chain or other.scope in self.scope.chain
         compared = {
-            "scope": (self.scope, other.scope),
+            "scope": (self.scope, self.scope if is_one_chain else other.scope),
             "filters.split_salt": (mine.split_salt, its.split_salt),
             "filters.heldout_frac": (mine.heldout_frac, its.heldout_frac),
         }
@@ -152,6 +213,7 @@ class Corpus:
             scope=self.scope.narrowed(by),
             decontamination=self.decontamination.narrowed(by),
             scorer=None if self.scorer is None else _narrowed_scorer(self.scorer, by),
+            earlier=by.of_earlier(self.earlier),
         )
 
 

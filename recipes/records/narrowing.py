@@ -3,8 +3,23 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol, Self
 
 log = logging.getLogger(__name__)
+
+
+class Growing(Protocol):
+    """A record that may add to an earlier one of its kind."""
+
+    @property
+    def earlier(self) -> Self | None: ...
+
+    @property
+    def own_sources(self) -> tuple[str, ...]:
+        """The sources that it adds."""
+        ...
+
+    def narrowed(self, by: "Narrowing") -> Self: ...
 
 
 @dataclass(frozen=True)
@@ -20,6 +35,12 @@ class Narrowing:
     def kept(self, sources: tuple[str, ...]) -> tuple[str, ...]:
         """Return the sources that stay, in their order; there may be none."""
         return tuple(source for source in sources if self.why_not(source) is None)
+
+    def of_earlier[R: Growing](self, record: R | None) -> R | None:
+        """Return the narrowed record, or the one before it where none of its own sources stays; None if there is none."""
+        while record is not None and not self.kept(record.own_sources):
+            record = record.earlier
+        return None if record is None else record.narrowed(self)
 
     def left_out(self, sources: tuple[str, ...]) -> dict[str, str]:
         """Return source -> reason for the others, and log them. Raises: ValueError if no source stays."""

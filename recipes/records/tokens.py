@@ -63,7 +63,12 @@ class Tokens:
     format: TokenFormat = PLAIN
     """How documents become tokens."""
 
+    earlier: "Tokens | None" = None
+    """The tokens of the corpus's earlier corpus, whose caches are used as they are (`grown`)."""
+
     def __post_init__(self) -> None:
+        if self.earlier is not None:
+            self._check_earlier(self.earlier)
         if self.corpus.filters.cut_paragraphs and isinstance(self.format, Chat | Prebuilt | Preferences):
             raise ValueError(
                 f"tokens {self.name}: the filters of corpus {self.corpus.name} cut paragraphs out of texts, and format "
@@ -71,9 +76,40 @@ class Tokens:
                 "filters.cut_paragraphs to False, or take the format 'plain'"
             )
 
+    def _check_earlier(self, earlier: "Tokens") -> None:
+        compared = {
+            "corpus.earlier": (self.corpus.earlier, earlier.corpus),
+            "tokenizer": (self.trained_tokenizer, earlier.trained_tokenizer),
+            "format": (self.format, earlier.format),
+        }
+        if different := [name for name, (own, its) in compared.items() if own != its]:
+            raise ValueError(
+                f"tokens {self.name}: {', '.join(different)} differs from what its earlier tokens {earlier.name} have; make "
+                f"them by {earlier.name}'s `grown`, or leave earlier away to make all caches again"
+            )
+
+    def grown(self, name: str, corpus: Corpus) -> "Tokens":
+        """Return tokens of a corpus that adds sources to the corpus of these: the same tokenizer, and caches of the new."""
+        return replace(self, name=name, corpus=corpus, tokenizer=self.trained_tokenizer, earlier=self)
+
     @property
     def sources(self) -> tuple[str, ...]:
         return self.corpus.sources
+
+    @property
+    def own_sources(self) -> tuple[str, ...]:
+        """The sources whose caches have the name of these tokens."""
+        return self.corpus.sources if self.earlier is None else self.corpus.own_sources
+
+    def holder(self, source: str) -> "Tokens":
+        """Return the tokens of which a source is an own one: these or earlier ones."""
+        return self.earlier.holder(source) if self.earlier is not None and source in self.earlier.sources else self
+
+    @property
+    def trained_tokenizer(self) -> TrainedTokenizer | PublishedModel | ExtendedTokenizer:
+        """The tokenizer with the name of the corpus that it is trained on."""
+        own = self.tokenizer
+        return replace(own, corpus=self.corpus) if isinstance(own, TrainedTokenizer) and own.corpus is None else own
 
     @property
     def vocab_size(self) -> int:
@@ -95,7 +131,8 @@ class Tokens:
             tokenizer = replace(tokenizer, name=by.name(tokenizer.name), base=base)
         else:
             tokenizer = base
-        return replace(self, name=by.name(self.name), corpus=self.corpus.narrowed(by), tokenizer=tokenizer)
+        earlier, corpus = by.of_earlier(self.earlier), self.corpus.narrowed(by)
+        return replace(self, name=by.name(self.name), corpus=corpus, tokenizer=tokenizer, earlier=earlier)
 
 
 class ChosenWeights(Protocol):

@@ -14,6 +14,7 @@ from datakit.corpus.build import CORPUS, CorpusConfig
 from datakit.dedup.duplicates import DUPLICATES, DuplicatesConfig
 from datakit.dedup.minhash import MINHASH, MinHashConfig
 from datakit.documents.parts import DOCUMENTS, TARGET_PART_BYTES, document_paths, write_parquet, write_sorted_parts
+from datakit.documents.schemas import DOCUMENT_SCHEMA
 from datakit.quality.verdicts import QUALITY, quality_config
 from datakit.sources.raw import RAW
 from datakit.sources.source import Domain, Format, Loader, Records, Source
@@ -71,7 +72,7 @@ class Marked:
 
 def _write_documents(out: Writer, config: Texts) -> None:
     rows = {(text_digest(text), text, config.source, '{"source_id": "here"}') for text in config.texts}
-    frame = pl.DataFrame(sorted(rows), schema=["id", "text", "source", "metadata"], orient="row")
+    frame = pl.DataFrame(sorted(rows), schema=dict.fromkeys(DOCUMENT_SCHEMA.names, pl.String), orient="row")
     write_sorted_parts(out.folder, DOCUMENTS, frame, config.part_bytes)
     out.extra["documents"] = {"domain": config.domain}
     out.record(rows_in=len(config.texts), rows_out=len(rows), drops={"exact_duplicate": len(config.texts) - len(rows)})
@@ -98,9 +99,23 @@ def minhash(config: Texts, how: MinHashConfig | None = None) -> Node:
     return Node((config.line, "minhash"), config.source, MINHASH, how or MinHashConfig(), {"normalized": documents(config)})
 
 
-def duplicates(sources: tuple[Texts, ...], how: DuplicatesConfig | None = None, signed: MinHashConfig | None = None) -> Node:
+def duplicates(
+    sources: tuple[Texts, ...],
+    how: DuplicatesConfig | None = None,
+    signed: MinHashConfig | None = None,
+    *earlier: tuple[Texts, ...],
+) -> Node:
+    """Duplicates of a scope; `earlier` are the sources of the scopes before it, the oldest first."""
     inputs = {"normalized": tuple(map(documents, sources)), "minhash": tuple(minhash(s, signed) for s in sources)}
-    return Node(("duplicates", "scope"), None, DUPLICATES, how or DuplicatesConfig(), inputs)
+    if earlier:
+        texts = [each for scope in earlier for each in scope]
+        inputs |= {
+            "earlier_normalized": tuple(map(documents, texts)),
+            "earlier_minhash": tuple(minhash(each, signed) for each in texts),
+            "earlier_duplicates": tuple(duplicates(scope, how, signed, *earlier[:i]) for i, scope in enumerate(earlier)),
+        }
+    name = "-".join(["scope", *(str(len(scope)) for scope in earlier)])
+    return Node(("duplicates", name), None, DUPLICATES, how or DuplicatesConfig(), inputs)
 
 
 def quality(config: Texts) -> Node:
