@@ -16,7 +16,7 @@ from evals.tasks.trial_result import score_trial
 from lineage.jobs.given_jobs import run_each, takes_many
 from lineage.jobs.job import read_job
 from lineage.jobs.job_list import job_files
-from trainer.inference import keep_programs
+from trainer.inference import sharing_programs
 
 
 def main(arguments: list[str]) -> None:
@@ -46,9 +46,8 @@ def _run(file: Path, many: bool) -> None:
     if many and job.is_made():  # by a process before this one
         logging.getLogger("evals").info("%s is there already", job.spec.name)
         return
-    if many:
-        keep_programs(job.store.scratch / "compiled", jax.default_backend(), many=True)
-    engines[job.spec.stage](job)
+    with sharing_programs(job, jax.default_backend(), many=many):
+        engines[job.spec.stage](job)
 
 
 if __name__ == "__main__":

@@ -23,9 +23,9 @@ from lineage.jobs.job_list import job_files
 from trainer.determinism import ask
 from trainer.pair_scores import score_pairs
 from trainer.processes import INDEX, NotMetError, join
-from trainer.programs import keep_programs
 from trainer.progress import Show, shown
 from trainer.running import Running, running_of
+from trainer.shared_programs import PublishesFirst, sharing_programs
 from trainer.signals import LEFT, PreemptedError, Stop
 from trainer.spec.pair_stage import PAIR_SCORES
 from trainer.spec.stage import TRIAL
@@ -89,16 +89,17 @@ def _run(file: Path, how: _How) -> None:
     if how.many and job.is_made():  # by a process before this one
         logging.getLogger("trainer").info("%s is there already", job.spec.name)
         return
-    keep_programs(job.store.scratch / "compiled", jax.default_backend(), many=how.many)
-    try:
-        if job.spec.stage == PAIR_SCORES.name:
-            score_pairs(job)
-            return
-        run = run_trial if job.spec.stage == TRIAL.name else train
-        checkpoint = run(job, how.running, how.stop, watchdog, how.show)
-    finally:
-        if how.many:  # a process that waits for the next file has not stalled
-            faulthandler.cancel_dump_traceback_later()
+    with sharing_programs(job, jax.default_backend(), many=how.many) as shared:
+        show = how.show if shared is None else PublishesFirst(how.show, shared)
+        try:
+            if job.spec.stage == PAIR_SCORES.name:
+                score_pairs(job)
+                return
+            run = run_trial if job.spec.stage == TRIAL.name else train
+            checkpoint = run(job, how.running, how.stop, watchdog, show)
+        finally:
+            if how.many:  # a process that waits for the next file has not stalled
+                faulthandler.cancel_dump_traceback_later()
     if jax.process_index() == 0 and "diverged" not in checkpoint.manifest.extra:
         report(checkpoint, job_folder(job) / "loss.png", draw=how.draws)
 

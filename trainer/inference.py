@@ -8,8 +8,8 @@ from trainer.checkpoint import read_model, read_model_config
 from trainer.hf.folder import CONFIG_FILE, TOKENIZER_FILE, HfFolder, is_hf_folder, read_hf_folder
 from trainer.model.build import model_shapes
 from trainer.model.protocol import Decoder, KeyValueCache
-from trainer.programs import keep_programs
 from trainer.scoring import Scorer, load_scorer
+from trainer.shared_programs import sharing_programs
 from trainer.spec.models import ModelConfig
 
 __all__ = [
@@ -21,11 +21,11 @@ __all__ = [
     "ModelConfig",
     "Scorer",
     "is_hf_folder",
-    "keep_programs",
     "load_decoder",
     "load_scorer",
     "read_hf_folder",
     "read_model_config",
+    "sharing_programs",
 ]
 
 

@@ -60,16 +60,16 @@ def test_programs_of_accelerators_are_kept(tmp_path: Path) -> None:
     before = {name: getattr(jax.config, name) for name in names}
     try:
         jax.config.update("jax_compilation_cache_dir", None)
-        keep_programs(tmp_path, "cpu", many=True)
-        kept = jax.config.jax_compilation_cache_dir
-        assert kept is not None and Path(kept).parent == tmp_path, "apart for each kind of CPU"
+        kept = keep_programs(tmp_path, "cpu", many=True)
+        assert kept is not None and kept.parent == tmp_path, "apart for each kind of CPU"
+        assert jax.config.jax_compilation_cache_dir == str(kept)
+        assert keep_programs(tmp_path, "cpu", many=True) == kept, "the next job of the process"
         jax.config.update("jax_compilation_cache_dir", None)
-        keep_programs(tmp_path, "cpu", many=False)
+        assert keep_programs(tmp_path, "cpu", many=False) is None
         assert jax.config.jax_compilation_cache_dir is None
-        keep_programs(tmp_path, "gpu", many=False)
-        assert jax.config.jax_compilation_cache_dir == str(tmp_path)
-        keep_programs(tmp_path / "other", "gpu", many=True)
-        assert jax.config.jax_compilation_cache_dir == str(tmp_path)
+        assert keep_programs(tmp_path, "gpu", many=False) == tmp_path / "gpu"
+        assert keep_programs(tmp_path / "other", "gpu", many=True) is None, "the user's, as far as this call knows"
+        assert jax.config.jax_compilation_cache_dir == str(tmp_path / "gpu")
     finally:
         for name, value in before.items():
             jax.config.update(name, value)
