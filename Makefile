@@ -83,7 +83,7 @@ test: setup ## Run the fast tests: every promise at least once
 libtpu: setup ## Install the compiler of TPUs into .libtpu for the long tests (137 MB, once)
 	@sh tools/libtpu.sh
 
-test-long: setup extras libtpu ## Run the slow tests, every property with 300 examples, and the tests of optional packages in .venv-extras
+test-long: setup extras libtpu ## Run the slow tests, every property with 150 examples, and the tests of optional packages in .venv-extras
 	@$(PY) -m pytest -n 4 -m '(slow or hypothesis) and not cluster' --hypothesis-profile long -o faulthandler_timeout=900
 	@.venv-extras/bin/python -m pytest -n 2 -m 'not cluster' $(OF_EXTRAS)
 

@@ -1,9 +1,9 @@
-"""How many examples a property is tried with: 15 in `make test`, 300 in `make test-long`, the same ones in every run."""
+"""How many examples a property is tried with: 15 in `make test`, 150 in `make test-long`, the same ones in every run."""
 
 from hypothesis import HealthCheck, settings
 
 CI_EXAMPLES = 15
-LONG_EXAMPLES = 300
+LONG_EXAMPLES = 150
 THOUSAND_EXAMPLES = 1_000
 
 
@@ -25,5 +25,5 @@ def register_profiles() -> None:
 
 
 def examples(ci: int) -> int:
-    """Examples of a property whose examples are slow: three in five of `ci` in the profile `ci`, `12 * ci` in `long`."""
+    """Examples of a property whose examples are slow: three in five of `ci` in the profile `ci`, `6 * ci` in `long`."""
     return max(2, ci * settings().max_examples // 25)
