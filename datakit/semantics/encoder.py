@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load
-from scipy.special import erf
 from tokenizers import Tokenizer
 
 type Floats32 = NDArray[np.float32]
@@ -102,8 +101,7 @@ class SentenceEncoder:
         mixed = np.asarray(mixed.transpose(0, 2, 1, 3).reshape(hidden.shape), np.float32)
         hidden = self._norm(hidden + self._dense(mixed, f"{name}.attention.output.dense"), f"{name}.attention.output.LayerNorm")
         inner = self._dense(hidden, f"{name}.intermediate.dense")
-        inner = inner * (1 + erf(inner / np.float32(np.sqrt(2)))) / 2
-        return self._norm(hidden + self._dense(inner, f"{name}.output.dense"), f"{name}.output.LayerNorm")
+        return self._norm(hidden + self._dense(gelu(inner), f"{name}.output.dense"), f"{name}.output.LayerNorm")
 
     def _heads(self, values: Floats32) -> Floats32:
         """[batch, tokens, width] to [batch, heads, tokens, width / heads]."""
@@ -120,3 +118,26 @@ class SentenceEncoder:
 
 
 _ATTENTION = ("query", "key", "value")
+_GELU_ROWS = 64
+"""Their values stay in the second-level cache."""
+_ERF = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
+
+
+def gelu(values: Floats32) -> Floats32:
+    """Return x (1 + erf(x / sqrt 2)) / 2, the same shape.
+
+    erf by Abramowitz and Stegun 7.1.26, within 2e-7: scipy's takes twice as long.
+    """
+    rows = values.reshape(-1, values.shape[-1])
+    result = np.empty_like(rows)
+    for start in range(0, len(rows), _GELU_ROWS):
+        size = np.abs(rows[start : start + _GELU_ROWS])
+        scaled = size * np.float32(np.sqrt(0.5))
+        share = 1 / (1 + np.float32(0.3275911) * scaled)
+        tail = share * np.float32(_ERF[0])
+        for factor in _ERF[1:]:
+            tail += np.float32(factor)
+            tail *= share
+        tail *= np.exp(-scaled * scaled)
+        result[start : start + _GELU_ROWS] = (rows[start : start + _GELU_ROWS] + size - size * tail) / 2
+    return result.reshape(values.shape)

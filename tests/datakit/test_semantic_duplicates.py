@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from datakit.documents.schemas import SEMANTIC_FOLDER
 from datakit.semantics.centroids import BINS, centroids, nearest_centroids
 from datakit.semantics.duplicates import SEMANTIC_DUPLICATES, SemanticDuplicatesConfig
 from datakit.semantics.embeddings import EMBEDDINGS, FOLDER, SCHEMA, EmbeddingsConfig, embedded, quantized, windows_of
-from datakit.semantics.encoder import PACKAGE, WIDTH, SentenceEncoder
+from datakit.semantics.encoder import PACKAGE, WIDTH, SentenceEncoder, gelu
 from datakit.semantics.pieces import pieces
 from datakit.semantics.walk import walk
 from lineage.artifact.store import Artifact, Store
@@ -336,6 +337,12 @@ def paraphrases(count: int) -> list[dict[str, str]]:
     items = [json.loads(line) for line in (ROOT / "data/eval_items/gsm8k.jsonl").read_text().splitlines()]
     questions = {item["item_id"]: item["question"] for item in items}
     return [row | {"question": questions[row["item_id"]]} for row in rows]
+
+
+def test_gelu_is_that_of_the_error_function() -> None:
+    values = np.linspace(-9, 9, 700, dtype=np.float32).reshape(2, 70, 5)
+    exact = [x * (1 + math.erf(x / math.sqrt(2))) / 2 for x in values.ravel().tolist()]
+    assert np.abs(gelu(values).ravel() - exact).max() < 1e-6 and gelu(values).shape == values.shape
 
 
 @needs_model
