@@ -52,6 +52,21 @@ def semantic_duplicates(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     }
 
 
+def contained(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """Return how many documents of each source lie inside longer ones, the worst first."""
+    facts = artifact.manifest.extra["containment"]
+    rows = [
+        {"source": name, **counts, "contained_share": round(counts["contained"] / max(1, counts["documents"]), 4)}
+        for name, counts in facts["sources"].items()
+    ]
+    rows.sort(key=lambda row: -row["contained_share"])
+    return {
+        "contained": dg.MetadataValue.int(facts["contained"]),
+        "contained_by_source": records_table(rows, ("source", "documents", "contained", "words", "contained_share")),
+        "full_samples": dg.MetadataValue.int(facts["full_samples"]),
+    }
+
+
 def scorer(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     """Return how well the scorer separates held-out seeds, whether its probabilities are calibrated, and its strongest
     words.

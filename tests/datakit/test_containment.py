@@ -4,6 +4,7 @@ import random
 import re
 from dataclasses import replace
 
+import dagster as dg
 import numpy as np
 import polars as pl
 import pyarrow as pa
@@ -22,6 +23,7 @@ from datakit.invariants import check_corpus, check_file_set, check_rows_conserve
 from datakit.text.shingles import batch_shingles, shingle_hashes
 from lineage.build.nodes import Node
 from lineage.storage.digests import text_digest
+from marin_assets.quality_views import contained
 
 PRESET = ContainmentConfig()
 SURE = ContainmentConfig(min_words=8, scale=1, asked_hashes=1_000, min_shared=0.001, hash_documents=1_000)
@@ -114,7 +116,7 @@ def test_what_the_walk_finds_is_what_comparing_every_pair_finds(texts, threshold
 @given(st.lists(TEXT, min_size=1, max_size=12), st.lists(TEXT, min_size=1, max_size=12), st.sampled_from([0.3, 0.7]))
 def test_and_so_is_what_the_stage_finds(tmp_path_factory, first, second, threshold):
     root, how = tmp_path_factory.mktemp("store"), replace(SURE, min_containment=threshold)
-    sources = (Texts("b", tuple(first), part_bytes=300), Texts("a", tuple(second), part_bytes=200))
+    sources = (Texts("b", tuple(first), part_bytes=1_000), Texts("a", tuple(second)))
     artifact = made(root, node(sources, how))
     assert found(artifact) == slow_found(sources, removed_by_duplicates(root, sources), how)
 
@@ -207,7 +209,7 @@ def test_ranges_workers_and_parts_do_not_change_what_is_found(tmp_path, monkeypa
     assert len(found(whole)) > 12
     one_part = made(tmp_path / "one", node(tuple(replace(source, part_bytes=1 << 30) for source in sources), PRESET))
     assert found(one_part) == found(whole) and len(one_part.files(".parquet")) < len(whole.files(".parquet"))
-    monkeypatch.setattr("lineage.tables.shuffle.RANGE_BYTES", 40_000)
+    monkeypatch.setattr("lineage.tables.shuffle.RANGE_BYTES", 60_000)
     monkeypatch.setattr("lineage.tables.components.LARGEST_GRAPH", 3)
     monkeypatch.setattr("datakit.dedup.containment_candidates.PAIRS_AT_ONCE", 7)
     cut = made(tmp_path / "cut", node(sources, PRESET))
@@ -275,7 +277,11 @@ def test_a_corpus_drops_what_lies_inside_another_document(two_sources):
 
 def test_a_source_that_lies_inside_another_one_is_named_with_its_share_and_texts(two_sources):
     root, sources = two_sources
-    (violation,) = check_contained_rates(made(root, node(sources, PRESET)))
+    artifact = made(root, node(sources, PRESET))
+    (violation,) = check_contained_rates(artifact)
     assert violation.startswith("cut: 10 of 12 documents are removed (83.3%, bound 75%), 10 inside others: ")
     assert any(text[:50] in violation for text in sources[1].texts[:10])
     assert check_contained_rates(made(root, node(sources, replace(PRESET, max_removed_share=0.9)))) == []
+    shown = contained(artifact)["contained_by_source"]
+    assert isinstance(shown, dg.TableMetadataValue)
+    assert [(row.data["source"], row.data["contained_share"]) for row in shown.records] == [("cut", 0.8333), ("long", 0.0)]
