@@ -135,8 +135,11 @@ def share_in_one_place(words: Sequence[str], container: Sequence[str]) -> float:
     return share_of(words, runs[best[1] : best[1] + window])
 
 
-def built(root: Path, texts: Mapping[str, Sequence[str]]) -> tuple[dict[str, Artifact], dict[str, float], LocalEngine]:
-    """The artifacts of the stages, CPU seconds of each, and the engine that moved the rows of containment."""
+def built(
+    root: Path, texts: Mapping[str, Sequence[str]]
+) -> tuple[dict[str, Artifact], dict[str, float], LocalEngine, Sequence[int]]:
+    """The artifacts of the stages, CPU seconds of each, the engine that moved the rows of containment, and the bytes that
+    containment read and wrote."""
     store = Store(str(root / "store"))
     normalized = []
     for source, of_source in texts.items():
@@ -153,14 +156,22 @@ def built(root: Path, texts: Mapping[str, Sequence[str]]) -> tuple[dict[str, Art
     paragraphs = Node(("paragraphs",), None, PARAGRAPHS, ParagraphsConfig(), both)
     containment = Node(("containment",), None, CONTAINMENT, ContainmentConfig(), both)
     artifacts, seconds, engine = {}, {}, LocalEngine(SCRATCH_FOLDER, 1)
+    moved = [0, 0]
     for node in (*normalized, *minhash, duplicates, paragraphs, containment):
-        started = time.process_time()
+        started, before = time.process_time(), bytes_moved()
         tables = engine if node is containment else LocalEngine(SCRATCH_FOLDER, 1)
         artifacts["/".join([*node.key, node.partition or ""])] = build(
             store, node, execution=Execution(1, tables=tables)
         ).artifact
         seconds[node.key[-1]] = seconds.get(node.key[-1], 0.0) + time.process_time() - started
-    return artifacts, seconds, engine
+        moved = [after - so_far for after, so_far in zip(bytes_moved(), before, strict=True)]
+    return artifacts, seconds, engine, moved
+
+
+def bytes_moved() -> tuple[int, int]:
+    """Return the bytes that this process has read and written by system calls, not by maps."""
+    facts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(facts["rchar"]), int(facts["wchar"])
 
 
 def table_of(artifact: Artifact, folder: str) -> pl.DataFrame:
@@ -197,13 +208,14 @@ def main() -> None:
     planted = plant(texts, options.each, rng)
     size = sum(len(text.encode()) for text in (*texts, *planted))
     with tempfile.TemporaryDirectory() as folder:
-        artifacts, seconds, engine = built(Path(folder), {BASE: texts, PLANTED: list(planted)})
+        artifacts, seconds, engine, moved = built(Path(folder), {BASE: texts, PLANTED: list(planted)})
         contained = table_of(artifacts["containment/"], "contained").filter(pl.col("container") != "")
         copies = table_of(artifacts["duplicates/"], "clusters").filter(~pl.col("is_kept")).select("source", "id")
         spans = table_of(artifacts["paragraphs/"], "spans").filter(source=PLANTED)
         counts = dict(artifacts["containment/"].manifest.extra["containment"])
     print(f"{size / 1e6:.1f} MB, {len(texts)} documents and {len(planted)} excerpts; {counts}")
     print_cost(seconds, engine, size)
+    print(f"containment reads {moved[0] / size:.2f} and writes {moved[1] / size:.2f} bytes a byte of text, maps apart")
     text_of = {text_digest(text): text for text in (*texts, *planted)}
     equal = pl.sum_horizontal(pl.lit(0)) + (pl.col("ends").list.sum() - pl.col("starts").list.sum())
     repeated = {name for name, held in spans.select("id", equal).iter_rows() if held >= 0.7 * len(text_of[name])}
