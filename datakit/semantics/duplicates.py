@@ -40,7 +40,8 @@ class SemanticDuplicatesConfig:
     """Pairs that are shown of each cosine."""
     cluster_documents: int = 4_096
     max_clusters: int = 4_096
-    max_cluster_documents: int = 1 << 18
+    max_cluster_documents: int = 1 << 16
+    """If all documents of a template lie between two of the shown cosines, a task of this size takes a quarter of an hour."""
     sample_of_cluster: int = 64
     """Documents of the sample for each cluster."""
     iterations: int = 10
