@@ -38,7 +38,7 @@ from datakit.dedup.band_join import (
 )
 from datakit.dedup.band_join import Part as DocumentPart
 from datakit.dedup.duplicates_table import CLUSTER_COLUMNS, cluster_parts, write_clusters, write_part_clusters
-from datakit.dedup.earlier import met, spill_kept, write_filter
+from datakit.dedup.earlier import FILTER_FILE, met, spill_kept, write_filter
 from datakit.dedup.near_duplicates import TASK_BYTES, Matches, cut_tasks, spill_shingles, walk_task
 from datakit.dedup.numbered import Numbered, flat_files, numbered
 from datakit.documents.parts import document_paths, iterate_part
@@ -169,7 +169,8 @@ def _spilled(
     if missing := [name for name in earlier if name not in scope_of]:
         raise ValueError(f"{out.spec.name}: no earlier scope has looked for duplicates in {missing[0]}; give its duplicates")
     clusters = {name: scope_of[name].below(f"{CLUSTERS_FOLDER}/{name}") for name in earlier}
-    tasks = {f"kept-{p.index:06d}": (spilled, p, width, clusters[earlier[p.source]] / p.documents.name) for p in old}
+    given = width, spilled.folder / FILTER_FILE
+    tasks = {f"kept-{p.index:06d}": (p, *given, clusters[earlier[p.source]] / p.documents.name) for p in old}
     found = [int(str(done["documents"])) for done in out.map_shards(spill_kept, tasks, workers).values()]
     rows = [*found, *(part.rows for part in new)]
     firsts = [0, *accumulate(rows)]

@@ -53,12 +53,12 @@ def holds(held: np.ndarray, keys: np.ndarray) -> np.ndarray:
     return found
 
 
-def spill_kept(folder: Path, spilled: Spilled, part: Part, width: int, clusters: Path) -> dict[str, int]:
+def spill_kept(folder: Path, part: Part, width: int, keys: Path, clusters: Path) -> dict[str, int]:
     """Write ids, bands and `rows-K.npy` of those documents of an earlier part that its scope kept and the filter holds.
 
-    `clusters` is the file of the part that names the removed ones. Returns how many they are.
+    `keys` is the filter, `clusters` the file of the part that names the removed ones. Returns how many they are.
     """
-    held = load(spilled.folder / FILTER_FILE)
+    held = load(keys)
     gone = pl.read_parquet(clusters).filter(~pl.col("is_kept"))["id"]
     empty = pa.table({"id": pa.array([], pa.string()), "bands": pa.array([], pa.list_(pa.uint64()))})
     found, first = [flat_signatures(empty, width) | {"rows": np.zeros(0, np.int64)}], 0

@@ -61,6 +61,8 @@ def test_a_run_over_both_has_assets_that_make_every_ancestor() -> None:
         assert assets[node.key].node(node.partition) == node, node.name
     assert assets[("token_cache", "default-2")].partitions() == ["perl_pod"] == assets[("card", "default-2")].partitions()
     assert "perl_pod" not in assets[("card", "default")].partitions()
+    alone = replace(run.corpus, earlier=None)
+    assert data.corpora(alone) == data.corpora(run.corpus)[-1:], "the new sources without the old ones"
     marks = {node.partition for node in contamination_scores(run, run.spec.num_steps).inputs["contamination"]}
     assert marks == set(run.sources)
 
