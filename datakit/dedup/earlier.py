@@ -38,7 +38,8 @@ def write_filter(folder: Path, spilled: Spilled, parts: Sequence[Part], keys: in
     for part in parts:
         bands = spilled.load("bands", part)[spilled.load("signed", part)]
         for values in (spilled.load("ids", part)[:, 0], *bands.T):
-            for place in _places(values, bits):
+            for factor in PROBES:
+                place = _places(values, factor, bits)
                 for bit in range(8):
                     held[place[place & np.uint64(7) == bit] >> np.uint64(3)] |= np.uint8(1 << bit)
     held.flush()
@@ -47,10 +48,13 @@ def write_filter(folder: Path, spilled: Spilled, parts: Sequence[Part], keys: in
 
 def holds(held: np.ndarray, keys: np.ndarray) -> np.ndarray:
     """Return bool, shaped like `keys`: whether a filter may have each."""
-    found = np.ones(keys.shape, dtype=bool)
-    for place in _places(keys, 8 * held.size):
-        found &= (held[place >> np.uint64(3)] >> (place & np.uint64(7)).astype(np.uint8)) & np.uint8(1) == 1
-    return found
+    left = np.arange(keys.size)
+    for factor in PROBES:
+        place = _places(keys.ravel()[left], factor, 8 * held.size)
+        left = left[(held[place >> np.uint64(3)] >> (place & np.uint64(7)).astype(np.uint8)) & np.uint8(1) == 1]
+    found = np.zeros(keys.size, dtype=bool)
+    found[left] = True
+    return found.reshape(keys.shape)
 
 
 def spill_kept(folder: Path, part: Part, width: int, keys: Path, clusters: Path) -> dict[str, int]:
@@ -90,7 +94,6 @@ def met(spilled: Spilled, most: int, rows: pa.Table) -> pa.Table:
     return ordered.filter(pa.array(stays))
 
 
-def _places(keys: np.ndarray, bits: int) -> list[np.ndarray]:
-    """Return the places of each key's bits."""
-    shift = np.uint64(64 - (bits.bit_length() - 1))
-    return [(keys * np.uint64(factor)) >> shift for factor in PROBES]
+def _places(keys: np.ndarray, factor: int, bits: int) -> np.ndarray:
+    """Return the place of one bit of each key."""
+    return (keys * np.uint64(factor)) >> np.uint64(64 - (bits.bit_length() - 1))
