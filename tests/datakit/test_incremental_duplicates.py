@@ -107,8 +107,13 @@ def test_new_documents_are_compared_with_all_that_stay_and_earlier_ones_stay(old
 @pytest.mark.parametrize("seed", range(2))
 def test_a_chain_of_scopes_removes_what_comparing_everything_removes(tmp_path, seed):
     chain = chain_of(seed)
-    nodes = [duplicates(scope, PRESET, SURE, *chain[:i]) for i, scope in enumerate(chain)]
-    for i, artifact in enumerate(build_all(Store(str(tmp_path)), nodes)):
+    nodes = [searched(scope, *chain[:i]) for i, scope in enumerate(chain)]
+    store = Store(str(tmp_path))
+    first = build_all(store, nodes[:1])[0]
+    held = [file_bytes(each) for each in (first, *store.parents(first))]
+    made_after = build_all(store, nodes)
+    assert made_after[0] == first and held == [file_bytes(each) for each in (first, *store.parents(first))]
+    for i, artifact in enumerate(made_after):
         names = [source.source for source in chain[i]]
         wanted = {of: kept for of, kept in removed_by_reference(chain[: i + 1]).items() if of[0] in names}
         assert removed_rows(artifact) == wanted != {}
