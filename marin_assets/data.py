@@ -12,6 +12,7 @@ from functools import partial
 import dagster as dg
 
 from datakit.sources.raw import RAW
+from datakit.tags.domain_model import DomainModelConfig
 from evals.items.suites import SUITE
 from lineage.artifact.store import Store
 from lineage.build.nodes import Node
@@ -44,6 +45,15 @@ def source_assets(used: tuple[str, ...]) -> Iterator[AssetTemplate]:
     yield of_sources(data.raw, every)
     for node in (data.normalized, data.quality, data.quality_rules, data.languages, data.code_licences):
         yield of_sources(node, text)
+
+
+def domain_assets(of: DomainModelConfig, tagged: tuple[str, ...]) -> Iterator[AssetTemplate]:
+    """Yield a domain model, what it learns from, and the domains of the documents of some sources."""
+    yield from source_assets((*(each.source for each in of.sources), *tagged))
+    for each in of.labelled:
+        yield from label_assets(declared_labels(each.labels))
+    yield of_all(data.domain_model(of))
+    yield of_sources(partial(data.domains, of), tagged)
 
 
 def scope_assets(scope: Scope) -> Iterator[AssetTemplate]:
@@ -82,6 +92,8 @@ def corpus_assets(of: Corpus) -> Iterator[AssetTemplate]:
             yield from label_assets(declared_labels(seed.labels))
         yield of_all(data.scorer(of.scorer))
         yield of_sources(partial(data.scores, of.scorer), of.own_sources)
+    if of.domain_model is not None:
+        yield from domain_assets(of.domain_model, of.own_sources)
     if of.best_scores is not None:
         yield of_all(data.score_cutoff(of))
     if of.removals is not None:

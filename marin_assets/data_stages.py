@@ -63,6 +63,8 @@ _VIEWS: Mapping[str, View] = MappingProxyType(
         "datakit.code_licences": View("documents", frozenset({"parquet"})),
         "labels": View("documents", frozenset({"parquet"})),
         "datakit.embeddings": View("documents", frozenset({"parquet", "numpy"})),
+        "datakit.domain_model": View("documents", frozenset({"json", "numpy"})),
+        "datakit.domains": View("documents", frozenset({"parquet", "numpy"})),
         "datakit.scorer": View("documents", frozenset({"json"})),
         "datakit.scores": View("documents", frozenset({"parquet", "numpy"})),
         "datakit.contamination": View("contamination", frozenset({"parquet"})),

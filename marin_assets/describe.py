@@ -31,7 +31,17 @@ from marin_assets import (
 from marin_assets.event_log import INPUTS, MANIFEST_TAG, VERSION_TAG
 from marin_assets.pages import page_link
 from marin_assets.pictures import drops_png
-from marin_assets.quality_views import card, contained, cutoffs, rule_sets, scorer, scores, semantic_duplicates, tags
+from marin_assets.quality_views import (
+    card,
+    contained,
+    cutoffs,
+    domain_model,
+    rule_sets,
+    scorer,
+    scores,
+    semantic_duplicates,
+    tags,
+)
 from marin_assets.values import counts_table, picture, records_table
 from trainer.plots import load_map_png, loss_curve_png
 from trainer.router_table import FILE as ROUTER_FILE
@@ -310,6 +320,8 @@ _DRAWN: Mapping[str, _Show] = {
     "datakit.quality_rules": rule_sets,
     "datakit.languages": tags,
     "datakit.code_licences": tags,
+    "datakit.domains": tags,
+    "datakit.domain_model": domain_model,
     "labels": label_views.samples,
     "datakit.semantic_duplicates": semantic_duplicates,
     "datakit.containment": contained,

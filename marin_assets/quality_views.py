@@ -67,6 +67,24 @@ def contained(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     }
 
 
+def domain_model(artifact: Artifact) -> dict[str, dg.MetadataValue]:
+    """Return how well a domain model does on held-out documents, what it takes for what, and its heaviest words."""
+    facts = artifact.manifest.extra["domain_model"]
+    numbers = ("accuracy", "mean_recall", "expected_calibration_error")
+    rows = [
+        {"domain": domain, "said": said, "documents": count}
+        for domain, row in facts["confusion"].items()
+        for said, count in row.items()
+    ]
+    top = [{"domain": domain, "words": ", ".join(words)} for domain, words in facts["top"].items()]
+    return {
+        **{name: dg.MetadataValue.float(float(facts[name])) for name in numbers},
+        "examples": records_table(facts["examples"], ("source", "domain", "documents")),
+        "confusion": records_table(rows, ("domain", "said", "documents")),
+        "top_features": records_table(top, ("domain", "words")),
+    }
+
+
 def scorer(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     """Return how well the scorer separates held-out seeds, whether its probabilities are calibrated, and its strongest
     words.

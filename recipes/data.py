@@ -29,6 +29,8 @@ from datakit.semantics.embeddings import EMBEDDINGS, EmbeddingsConfig
 from datakit.sources.raw import RAW
 from datakit.sources.source import SyntheticFiles
 from datakit.tags.code_licences import CODE_LICENCES, CodeLicencesConfig
+from datakit.tags.domain_model import DOMAIN_MODEL, DomainModelConfig
+from datakit.tags.domains import DOMAINS, DomainsConfig
 from datakit.tags.languages import LANGUAGES, LanguagesConfig
 from datakit.tokens.cache import TOKEN_CACHE, TokenCacheConfig
 from datakit.tokens.extended_tokenizer import EXTENDED_TOKENIZER, ExtendedTokenizerConfig
@@ -108,6 +110,24 @@ def code_licences(source: str, at: Placement = CANONICAL) -> Node:
 
 
 @cache
+def domain_model(config: DomainModelConfig, at: Placement = CANONICAL) -> Node:
+    """A model of the domain of a text, trained on declared sources or on a model's labels."""
+    inputs = {}
+    if config.sources:
+        inputs["normalized"] = tuple(normalized(each.source, at) for each in config.sources)
+    if config.labelled:
+        inputs["labels"] = tuple(labels_of(each.labels, each.source, at) for each in config.labelled)
+    return Node(*at.of_all("domain_model", config.name), DOMAIN_MODEL, config, inputs)
+
+
+@cache
+def domains(config: DomainModelConfig, source: str, at: Placement = CANONICAL) -> Node:
+    """The domain of every document."""
+    inputs = {"normalized": normalized(source, at), "model": domain_model(config, at)}
+    return Node(*at.of_source("domains", config.name, source=source), DOMAINS, DomainsConfig(), inputs)
+
+
+@cache
 def scorer(config: ScorerConfig, at: Placement = CANONICAL) -> Node:
     """A quality scorer, trained on labelled seeds."""
     inputs = {
@@ -139,6 +159,13 @@ def score_cutoff(of: Corpus, at: Placement = CANONICAL) -> Node:
         raise ValueError(f"corpus {of.name} does not select by score; set best_scores and filters.best_scores")
     inputs = {"scores": tuple(scores(declared_scorer(of), source, at) for source in of.own_sources)}
     return Node(*at.of_all("score_cutoff", of.name), SCORE_CUTOFF, of.best_scores, inputs)
+
+
+def declared_domains(of: Corpus) -> DomainModelConfig:
+    """Return the domain model of a corpus. Raises: ValueError for a corpus without one."""
+    if of.domain_model is None:
+        raise ValueError(f"corpus {of.name} has no domain model; give it one")
+    return of.domain_model
 
 
 def declared_scorer(of: Corpus) -> ScorerConfig:
@@ -263,6 +290,7 @@ def corpus(of: Corpus, source: str, at: Placement = CANONICAL) -> Node:
     }
     optional = {"quality": lambda: quality(source, at), "rules": lambda: quality_rules(source, at)}
     optional |= {"languages": lambda: languages(source, at), "code_licences": lambda: code_licences(source, at)}
+    optional |= {"domains": lambda: domains(declared_domains(of), source, at)}
     optional |= {"scores": lambda: scores(declared_scorer(of), source, at), "cutoff": lambda: score_cutoff(of, at)}
     optional |= {"semantic_duplicates": lambda: semantic_duplicates(of.scope, at)}
     optional |= {"paragraphs": lambda: paragraphs(of.scope, at), "removals": lambda: removals(of, at)}

@@ -28,6 +28,8 @@ from datakit.semantics.embeddings import EMBEDDINGS
 from datakit.sources.raw import RAW
 from datakit.sources.roster import ROSTER
 from datakit.tags.code_licences import CODE_LICENCES
+from datakit.tags.domain_model import DOMAIN_MODEL
+from datakit.tags.domains import DOMAINS
 from datakit.tags.languages import LANGUAGES
 from datakit.tokens.cache import TOKEN_CACHE
 from datakit.tokens.extended_tokenizer import EXTENDED_TOKENIZER
@@ -98,6 +100,8 @@ def stages() -> Mapping[str, Stage]:
         LABELS,
         LANGUAGES,
         CODE_LICENCES,
+        DOMAIN_MODEL,
+        DOMAINS,
         EMBEDDINGS,
         SEMANTIC_DUPLICATES,
         CARD,

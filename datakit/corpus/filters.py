@@ -14,7 +14,7 @@ from datakit.corpus.removals import REMOVED, Removed
 from datakit.documents.parts import TARGET_PART_BYTES
 from datakit.documents.schemas import CLUSTERS_FOLDER, CONTAINED_FOLDER, KEPT_ID, SEMANTIC_FOLDER
 from datakit.quality.cutoff import Cutoff
-from datakit.tags import code_licences, languages
+from datakit.tags import code_licences, domains, languages
 from lineage.artifact.store import Artifact
 
 
@@ -58,6 +58,9 @@ class CorpusConfig:
     drop_semantic_duplicates: bool = field(default=False, metadata={"added_later": True})
     """Whether documents that say what another one says (the input `semantic_duplicates`) are dropped."""
 
+    domains: tuple[str, ...] = field(default=(), metadata={"added_later": True})
+    """Domains (`datakit.domains`) that stay; none: all. `undecided` is a text of which no domain is probable."""
+
     target_part_bytes: int = field(default=TARGET_PART_BYTES, metadata={"added_later": True})
     """Text of one file."""
 
@@ -80,6 +83,7 @@ class CorpusConfig:
             "rules": bool(self.rule_sets),
             "languages": bool(self.languages),
             "code_licences": bool(self.code_licences),
+            "domains": bool(self.domains),
             "semantic_duplicates": self.drop_semantic_duplicates,
             "cutoff": self.best_scores,
             "paragraphs": self.cut_paragraphs or self.max_repeated_share is not None,
@@ -109,6 +113,9 @@ def reasons(config: CorpusConfig, cutoff: Cutoff | None, removed: Removed | None
     if config.code_licences:
         is_allowed = pl.col("licence").is_in(("", *config.code_licences))
         yield pl.when(~is_allowed).then(pl.concat_str(pl.lit("licence:"), "licence"))
+    if config.domains:
+        is_chosen = pl.col("domain").is_in(("", *config.domains))
+        yield pl.when(~is_chosen).then(pl.concat_str(pl.lit("domain:"), "domain"))
     if config.min_score is not None:
         yield pl.when(pl.col("score") < config.min_score).then(pl.lit("low_score"))
     if cutoff is not None:
@@ -140,6 +147,7 @@ def tables(config: CorpusConfig, source: str) -> Mapping[str, Table]:
         "languages": Table(languages.FOLDER, {"language": languages.COLUMN}),
         "code_licences": Table(code_licences.FOLDER, {"licence": code_licences.COLUMN}),
         "containment": Table(f"{CONTAINED_FOLDER}/{source}", {"container": "container"}),
+        "domains": Table(domains.FOLDER, {"domain": domains.COLUMN}),
         "scores": Table("scores", {"score": "score"}),
         "semantic_duplicates": Table(f"{SEMANTIC_FOLDER}/{source}", {"semantic_kept": KEPT_ID}),
     }

@@ -11,6 +11,7 @@ from datakit.dedup.minhash import preset
 from datakit.quality.score_cutoff import ScoreCutoffConfig
 from datakit.quality.scorer import ScorerConfig
 from datakit.semantics.duplicates import SemanticDuplicatesConfig
+from datakit.tags.domain_model import DomainModelConfig
 from recipes.contamination import CLEAN_SOURCES, DeclaredPolicy
 from recipes.records.narrowing import Narrowing
 from recipes.sources import source_config
@@ -131,6 +132,9 @@ class Corpus:
     best_scores: ScoreCutoffConfig | None = None
     """The fraction of the scored documents that the filters keep; set with `filters.best_scores`."""
 
+    domain_model: DomainModelConfig | None = None
+    """Tags every document with its domain; the corpus depends on the tags only if its filters read them."""
+
     removals: RemovalsConfig | None = None
     """Documents that are left out by request; set with `filters.remove_listed`."""
 
@@ -152,6 +156,8 @@ class Corpus:
             )
         if "scores" in self.filters.reads and self.scorer is None:
             raise ValueError(f"corpus {self.name}: its filters read scores and it has no scorer; give it one")
+        if "domains" in self.filters.reads and self.domain_model is None:
+            raise ValueError(f"corpus {self.name}: its filters read domains and it has no domain model; give it one")
         if strange := sorted(set(self.decontamination.clean) - set(self.scope.every_source)):
             raise ValueError(
                 f"corpus {self.name}: decontamination {self.decontamination.name} has the clean sources {', '.join(strange)}, "
@@ -214,6 +220,7 @@ class Corpus:
             decontamination=self.decontamination.narrowed(by),
             scorer=None if self.scorer is None else _narrowed_scorer(self.scorer, by),
             earlier=by.of_earlier(self.earlier),
+            domain_model=None if self.domain_model is None else _narrowed_domains(self.domain_model, by),
         )
 
 
@@ -224,3 +231,11 @@ def _narrowed_scorer(scorer: ScorerConfig, by: Narrowing) -> ScorerConfig:
     if kept == sources:
         return scorer
     return replace(scorer, name=by.name(scorer.name), seeds=tuple(seed for seed in scorer.seeds if seed.source in kept))
+
+
+def _narrowed_domains(model: DomainModelConfig, by: Narrowing) -> DomainModelConfig:
+    """Return the domain model with the examples of chosen sources. Raises: ValueError if fewer than two domains are left."""
+    kept = by.kept(tuple(each.source for each in model.examples))
+    if len(kept) == len(model.examples):
+        return model
+    return replace(model, name=by.name(model.name), examples=tuple(each for each in model.examples if each.source in kept))

@@ -5,6 +5,7 @@ from functools import cache
 
 from datakit.corpus.filters import CorpusConfig
 from datakit.quality.score_cutoff import ScoreCutoffConfig
+from recipes.domains import text_domains
 from recipes.gaps import Gap, at_step
 from recipes.records.data import Corpus, Scope, decontamination
 from recipes.records.run import Evaluation, Run
@@ -31,7 +32,7 @@ def default_corpus() -> Corpus:
     """Eight small sources, cleaned of every suite that checkpoints are evaluated on."""
     scope = Scope("default", ONLINE_SOURCES)
     cleaned = decontamination(f"suites-{SUITES_DATE}", (main_suite(), *wider_suites()), scope.sources)
-    return Corpus("default", scope, cleaned, scorer=reference_prose())
+    return Corpus("default", scope, cleaned, scorer=reference_prose(), domain_model=text_domains())
 
 
 @cache
