@@ -82,7 +82,9 @@ def unique_examples(examples: Iterable[Example]) -> list[Example]:
     for example in examples:
         other = unique.setdefault(example.id, example)
         if other.label != example.label:
-            raise ValueError(f"document {example.id} is a seed of both labels, from {other.source} and {example.source}")
+            raise ValueError(
+                f"document {example.id} has two labels: {other.label} by {other.source}, {example.label} by {example.source}"
+            )
     return list(unique.values())
 
 

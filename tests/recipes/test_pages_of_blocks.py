@@ -61,6 +61,7 @@ ELSEWHERE = {
     "add_a_run.md": "recipes/test_pages_of_runs.py",
     "add_a_source.md": "recipes/test_pages_of_runs.py",
     "add_an_environment.md": "recipes/test_pages_of_rewards.py",
+    "label_with_a_model.md": "recipes/test_page_of_labels.py",
     "make_synthetic_data.md": "recipes/test_pages_of_synthetic.py",
     "train_an_adapter.md": "recipes/test_pages_of_rewards.py",
     "train_on_chat.md": "recipes/test_new_tokens.py",
