@@ -2,7 +2,7 @@
 
 from post_training.labels.spec import LabelsConfig
 from post_training.synthetic.spec import Teacher
-from recipes.labels import likelihood_prompt
+from recipes.label_prompts import likelihood_prompt
 from recipes.records.labels import DocumentLabels
 from recipes.smoke import ONLINE_SOURCES
 from recipes.studies.default import tiny

@@ -30,7 +30,7 @@ from post_training.labels.asking import prompt_of, stated_answer
 from post_training.labels.spec import GRADES, LabelsConfig
 from post_training.labels.stage import LABELS
 from post_training.synthetic.spec import Teacher
-from recipes.labels import educational_prompt
+from recipes.label_prompts import educational_prompt
 
 STATED = LabelsConfig("grades", Teacher("stub", form="chat"), educational_prompt(), unit_documents=16, concurrency=4)
 WORDS = LabelsConfig("kinds", Teacher("model"), "{document}\nIt is", ("verse", "prose"), "likelihood", max_chars=40)
