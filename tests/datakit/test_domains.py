@@ -27,6 +27,8 @@ from lineage.config import from_jsonable, to_jsonable
 from lineage.stage import Stage
 from lineage.storage.digests import text_digest
 from lineage.writing.writer import Writer
+from marin_assets.quality_views import domain_model as domain_model_view
+from marin_assets.quality_views import tags
 from recipes.data import domain_model
 from recipes.domains import text_domains
 from recipes.records.narrowing import Narrowing
@@ -74,6 +76,12 @@ def test_a_model_says_how_well_it_does_and_by_which_words(store: Path) -> None:
     assert facts["examples"][0] == {"source": "farm", "domain": "farm", "documents": 60}
 
 
+def test_the_ui_shows_a_model_and_its_tags(store: Path) -> None:
+    shown = domain_model_view(made(store, model()))
+    assert shown["accuracy"].value == 1.0 and len(shown["confusion"].records) == 3
+    assert [row.data["documents"] for row in tags(made(store, domains()))["domain"].records] == [9, 5, 1]
+
+
 def test_confusions_and_accuracy_are_counted() -> None:
     probabilities = np.array([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8], [0.3, 0.7]])
     facts = facts_of(probabilities, np.array([0, 0, 1, 1]), ("a", "b"))
@@ -88,8 +96,8 @@ def test_every_document_is_tagged_and_counted(store: Path) -> None:
     for text in MIXED.texts:
         wanted = "undecided" if text == "?!" else "farm" if set(text.split()) & set(WORDS["farm"]) else "sea"
         assert rows[text_digest(text)][0] == wanted
-    tags = artifact.manifest.extra["tags"]
-    assert tags["domain"] == {"farm": 9, "sea": 5, "undecided": 1} and tags["model"]["name"] == "small"
+    found = artifact.manifest.extra["tags"]
+    assert found["domain"] == {"farm": 9, "sea": 5, "undecided": 1} and found["model"]["name"] == "small"
     assert len(artifact.files(".parquet")) > 1
     sure = made(store, domains(how=DomainsConfig(1.0)))
     assert sure.manifest.extra["tags"]["domain"] == {"undecided": 15}

@@ -26,6 +26,7 @@ from lineage.build.plan import build_all
 from lineage.config import from_jsonable, to_jsonable
 from lineage.shards.failures import IncompleteError
 from lineage.storage.digests import text_digest
+from marin_assets import label_views
 from post_training.labels.asking import prompt_of, stated_answer
 from post_training.labels.spec import GRADES, LabelsConfig
 from post_training.labels.stage import LABELS
@@ -89,6 +90,8 @@ def test_every_document_has_a_label_or_the_reason_why_not(graded) -> None:
     assert sum(facts["labels"].values()) == statistics["rows_out"] == len(LABELLED) - 4
     check_rows_conserved(artifact)
     assert "My grade" in rows[text_digest(LABELLED[0])]["words"]
+    assert "version v1, known by its url" in str(label_views.facts(artifact)["model"].value)
+    assert "[[5]]" in str(label_views.samples(artifact)["samples"].value)
 
 
 def test_a_document_cannot_set_its_own_grade(tmp_path: Path) -> None:
