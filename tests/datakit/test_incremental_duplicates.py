@@ -104,7 +104,7 @@ def test_new_documents_are_compared_with_all_that_stay_and_earlier_ones_stay(old
     assert {ordered[i]: ordered[k] for i, k, _ in found} == wanted
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 9))])
 def test_a_chain_of_scopes_removes_what_comparing_everything_removes(tmp_path, seed):
     chain = chain_of(seed)
     nodes = [searched(scope, *chain[:i]) for i, scope in enumerate(chain)]
