@@ -21,6 +21,7 @@ from benchmarks.paraphrases import PAIRS, REPOSITORY, TASKS
 from datakit.documents.parts import document_paths
 from datakit.documents.schemas import CLUSTERS_FOLDER
 from datakit.semantics.centroids import centroids, nearest_centroids
+from datakit.semantics.duplicates import SemanticDuplicatesConfig
 from datakit.semantics.embeddings import EmbeddingsConfig, embedded
 from datakit.semantics.encoder import SentenceEncoder
 from datakit.semantics.vectors import Vectors
@@ -108,16 +109,20 @@ def print_clean(clean: pl.DataFrame, vectors: Vectors) -> Removals:
 
 
 def print_borders(vectors: Vectors) -> None:
-    """What is removed in clusters, as a share of what is removed among all pairs, by documents of a cluster."""
+    """What is removed in clusters of one and of two rounds, beside what is removed among all pairs."""
     whole = np.bincount(walk(vectors, BARS).threshold, minlength=len(BARS))
-    print("\n| clusters | documents each | " + " | ".join(map(str, BARS)) + " |")
-    for count in (2, 4, 8, 16, 32):
-        nearest, _ = nearest_centroids(vectors, centroids(vectors[: 64 * count], count, 10))
-        found = np.zeros(len(BARS), np.int64)
-        for cluster in range(count):
-            found += np.bincount(walk(vectors[nearest == cluster], BARS).threshold, minlength=len(BARS))
-        shares = " | ".join(f"{a} of {b}" for a, b in zip(found, whole, strict=True))
-        print(f"| {count} | {len(vectors) // count} | {shares} |")
+    print("\n| clusters | rounds | " + " | ".join(map(str, BARS)) + " |")
+    for count in (2, 4, 8, 16, 32, 64):
+        gone = np.zeros((len(vectors), len(BARS)), bool)
+        config = SemanticDuplicatesConfig(cluster_documents=-(-len(vectors) // count))
+        for by in config.clusterings(len(vectors)):
+            sample = vectors[round(by.low * len(vectors)) : round(by.high * len(vectors))]
+            nearest, _ = nearest_centroids(vectors, centroids(sample, by.clusters, by.iterations))
+            for rows in (np.flatnonzero(nearest == cluster) for cluster in range(by.clusters)):
+                found = walk(vectors[rows], BARS, gone[rows])
+                gone[rows[found.row], found.threshold] = True
+            shares = " | ".join(f"{a} of {b}" for a, b in zip(gone.sum(axis=0), whole, strict=True))
+            print(f"| {by.clusters} | {by.number + 1} | {shares} |")
 
 
 def print_pairs(clean: pl.DataFrame, found: Removals, shown: int) -> None:

@@ -1,11 +1,12 @@
 """Centroids of the vectors of a scope by spherical k-means on a sample, and the clusters that documents fall into.
 
-The sample is the documents of the smallest ids, which are hashes: it does not depend on how many parts or workers there
+The sample is the documents of a range of ids, which are hashes: it does not depend on how many parts or workers there
 are. The first centroids are documents at equal distances in the sample. Centroids are stored as int8 like documents, so
 that the nearest one is found exactly.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,28 +17,44 @@ from datakit.semantics.vectors import Scope, VectorPart, Vectors, lengths
 from datakit.text.arrays import load, save
 from lineage.shards.run import SCRATCH_FOLDER
 
-CENTROIDS = "centroids.npy"
 BLOCK_ROWS = 1_024
 BINS = 256
 """Runs of the cosine with the centroid, by which a giant cluster is cut."""
 
 
-def sampled(scope: Scope, share: float) -> Vectors:
-    """Return int8 [n, width]: the vectors whose ids are in the first `share` of all ids, in the order of ids."""
-    bound = np.uint64(min(int(share * 2.0**64), (1 << 64) - 1))
+@dataclass(frozen=True)
+class Clustering:
+    """How many clusters, from documents of the range `low` to `high` of all ids (0 to 1), in how many rounds of k-means.
+
+    Files of different numbers are different clusterings of one scope.
+    """
+
+    number: int
+    clusters: int
+    low: float
+    high: float
+    iterations: int
+
+    def file(self, name: str) -> str:
+        return f"{name}{self.number}"
+
+
+def sampled(scope: Scope, low: float, high: float) -> Vectors:
+    """Return int8 [n, width]: the vectors whose ids are from `low` to `high` of all ids, in the order of ids."""
+    bounds = [np.uint64(min(int(share * 2.0**64), (1 << 64) - 1)) for share in (low, high)]
     keys, vectors = [np.zeros(0, np.uint64)], [np.zeros((0, WIDTH), np.int8)]
     for part in scope.parts:
-        high, rows = scope.load("ids", part)[:, 0], scope.load("rows", part)
-        count = int(np.searchsorted(rows, np.searchsorted(high, bound, side="right")))
-        keys.append(high[rows[:count]])
-        vectors.append(scope.load("vectors", part)[:count])
+        halves, rows = scope.load("ids", part)[:, 0], scope.load("rows", part)
+        start, stop = (int(np.searchsorted(rows, np.searchsorted(halves, bound, side="right"))) for bound in bounds)
+        keys.append(halves[rows[start if low else 0 : stop]])
+        vectors.append(scope.load("vectors", part)[start if low else 0 : stop])
     return np.concatenate(vectors)[np.argsort(np.concatenate(keys), kind="stable")]
 
 
-def make_centroids(folder: Path, scope: Scope, count: int, share: float, iterations: int) -> dict[str, int]:
+def make_centroids(folder: Path, scope: Scope, by: Clustering) -> dict[str, int]:
     """One shard: write the centroids of a sample."""
-    sample = sampled(scope, share)
-    save(folder / SCRATCH_FOLDER / CENTROIDS, centroids(sample, count, iterations))
+    sample = sampled(scope, by.low, by.high)
+    save(folder / SCRATCH_FOLDER / f"{by.file('centroids')}.npy", centroids(sample, by.clusters, by.iterations))
     return {"sampled": len(sample)}
 
 
@@ -67,13 +84,13 @@ def nearest_centroids(vectors: Vectors, centres: Vectors) -> tuple[np.ndarray, n
     return nearest, best
 
 
-def assign_part(folder: Path, scope: Scope, part: VectorPart) -> dict[str, int]:
+def assign_part(folder: Path, scope: Scope, part: VectorPart, by: Clustering) -> dict[str, int]:
     """Write the clusters of one part's documents: `bins` int64 [n] (cluster and bin), `counts` int64 [different bins, 2]."""
-    nearest, cosine = nearest_centroids(scope.load("vectors", part), load(scope.folder / CENTROIDS))
+    nearest, cosine = nearest_centroids(scope.load("vectors", part), load(scope.folder / f"{by.file('centroids')}.npy"))
     bins = nearest * BINS + np.clip(cosine * BINS, 0, BINS - 1).astype(np.int64)
     end = f"-{part.index:06d}.npy"
-    save(folder / SCRATCH_FOLDER / f"bins{end}", bins)
-    save(folder / SCRATCH_FOLDER / f"counts{end}", np.stack(np.unique(bins, return_counts=True), axis=1))
+    save(folder / SCRATCH_FOLDER / f"{by.file('bins')}{end}", bins)
+    save(folder / SCRATCH_FOLDER / f"{by.file('counts')}{end}", np.stack(np.unique(bins, return_counts=True), axis=1))
     return {"documents": len(nearest)}
 
 

@@ -4,10 +4,11 @@ SemDeDup (Abbas and others 2023, arXiv 2303.09540) with the rule of `datakit.dup
 of their ids, and one is removed only for a verified match, a cosine of at least `min_cosine`, with one that stays.
 Documents that `datakit.duplicates` removes do not take part.
 
-K-means on a sample makes clusters of about `cluster_documents`, and a document is compared with those of its own cluster.
-So near documents on two sides of a border are missed (docs/recipes/deduplicate.md has the loss). A scope of one cluster is
-compared as a whole. Clusters are ranges of a shuffle (`lineage.tables`): no process holds the vectors of a scope. Beyond
-`max_clusters` clusters grow, and beyond `max_cluster_documents` they are cut, with a count.
+K-means on a sample makes clusters of about `cluster_documents`, and a document is compared with those of its own cluster; a
+scope of one cluster is compared as a whole. Near documents on two sides of a border are missed, so what stays is clustered a
+second time by another sample (docs/recipes/deduplicate.md has the loss). Clusters are ranges of a shuffle (`lineage.tables`):
+no process holds the vectors of a scope. Beyond `max_clusters` clusters grow, and beyond `max_cluster_documents` they are
+cut, with a count.
 """
 
 from dataclasses import dataclass
@@ -16,16 +17,16 @@ from functools import partial
 import numpy as np
 
 from datakit.dedup.duplicates import SMALL_SCOPE_ROWS
-from datakit.dedup.numbered import numbered
-from datakit.semantics.centroids import BINS, assign_part, make_centroids
-from datakit.semantics.pieces import REMOVED, ROW_BYTES, pieces, vector_rows, walk_tasks
-from datakit.semantics.removed import examples, write_removed
+from datakit.dedup.numbered import Numbered, numbered
+from datakit.semantics.centroids import BINS, Clustering, assign_part, make_centroids
+from datakit.semantics.pieces import REMOVED, ROW_BYTES, Pieces, pieces, vector_rows, walk_tasks
+from datakit.semantics.removed import MOST_COSINES, examples, write_removed
 from datakit.semantics.vectors import Scope, spill_vectors, vector_parts
 from lineage.artifact.store import Artifact
 from lineage.shards.run import SCRATCH_FOLDER
 from lineage.stage import Stage
 from lineage.tables.local import LocalEngine
-from lineage.tables.shuffle import Shuffle, grouped, range_count
+from lineage.tables.shuffle import Shuffle, TableEngine, grouped, range_count
 from lineage.writing.writer import Writer
 
 
@@ -38,10 +39,12 @@ class SemanticDuplicatesConfig:
     """Other cosines at which removals are counted and shown, to choose by."""
     examples: int = 5
     """Pairs that are shown of each cosine."""
-    cluster_documents: int = 4_096
+    cluster_documents: int = 32_768
+    rounds: int = 2
+    """Clusterings with borders elsewhere, one after the other: 1 or 2. A scope of one cluster needs none."""
     max_clusters: int = 4_096
-    max_cluster_documents: int = 1 << 16
-    """If all documents of a template lie between two of the shown cosines, a task of this size takes a quarter of an hour."""
+    max_cluster_documents: int = 1 << 17
+    """If all documents of a template lie between two of the shown cosines, a task of this size takes an hour."""
     sample_of_cluster: int = 64
     """Documents of the sample for each cluster."""
     iterations: int = 10
@@ -50,6 +53,10 @@ class SemanticDuplicatesConfig:
         for name in ("cluster_documents", "max_clusters", "max_cluster_documents", "sample_of_cluster", "iterations"):
             if getattr(self, name) < 1:
                 raise ValueError(f"semantic_duplicates.{name} is {getattr(self, name)}; it must be at least 1")
+        if len(self.cosines) > MOST_COSINES:
+            raise ValueError(f"semantic_duplicates has {len(self.cosines)} cosines; at most {MOST_COSINES} are shown")
+        if self.rounds not in (1, 2):
+            raise ValueError(f"semantic_duplicates.rounds is {self.rounds}; it is 1 or 2")
         for cosine in self.cosines:
             if not 0 < cosine <= 1:
                 raise ValueError(f"semantic_duplicates: a cosine is {cosine}; min_cosine and shown are in (0, 1]")
@@ -59,9 +66,15 @@ class SemanticDuplicatesConfig:
         """All cosines at which the walk is made, ascending."""
         return tuple(sorted({*self.shown, self.min_cosine}))
 
-    def clusters(self, documents: int) -> int:
-        """Return how many clusters a number of documents gets."""
-        return max(1, min(self.max_clusters, -(-documents // self.cluster_documents)))
+    def clusterings(self, documents: int) -> tuple[Clustering, ...]:
+        """Return the clusterings of a number of documents: one cluster, or two clusterings with borders elsewhere."""
+        count = max(1, min(self.max_clusters, -(-documents // self.cluster_documents)))
+        share = self.sample_of_cluster * count / max(1, documents)
+        first = Clustering(0, count, 0.0, min(1.0, share), self.iterations)
+        if count == 1 or self.rounds == 1:
+            return (first,)
+        low = share if 2 * share <= 1 else 0.0
+        return (first, Clustering(1, max(1, count * 5 // 8), low, min(1.0, low + share), self.iterations))
 
 
 def find_semantic_duplicates(
@@ -80,18 +93,13 @@ def find_semantic_duplicates(
     workers = 1 if scope.rows < SMALL_SCOPE_ROWS else None
     spilled = out.map_shards(spill_vectors, {f"spill-{p.index:06d}": (p,) for p in scope.parts}, workers)
     documents = sum(int(str(part["vectors"])) for part in spilled.values())
-    count = config.clusters(documents)
-    share = min(1.0, config.sample_of_cluster * count / max(1, documents))
-    made = out.map_shards(make_centroids, {"centroids": (scope, count, share, config.iterations)}, 1)
-    out.map_shards(assign_part, {f"assign-{p.index:06d}": (scope, p) for p in scope.parts}, workers)
-    cut = pieces(_counts(scope, count), config.max_cluster_documents)
     engine = out.execution.tables or LocalEngine(SCRATCH_FOLDER, workers)
-    size = documents * ROW_BYTES
-    tasks = [(scope, cut, group) for group in grouped(scope.parts, size)]
-    reduce = partial(walk_tasks, config.cosines)
-    walked = engine.shuffle(out, Shuffle("walk", vector_rows, tasks, "task", reduce, range_count(size), spread=True))
-    removed = numbered(out, engine, walked, REMOVED, scope.rows, scope.folder, "removed")
-    arguments = scope, removed, config.cosines, config.min_cosine, config.examples
+    cuts, rounds = list[Pieces](), list[Numbered]()
+    for by in config.clusterings(documents):
+        cut, removed = _round(out, engine, config, scope, by, rounds[-1] if rounds else None, documents, workers)
+        cuts.append(cut)
+        rounds.append(removed)
+    arguments = scope, tuple(rounds), config.cosines, config.min_cosine, config.examples
     done = out.map_shards(write_removed, {f"write-{p.index:06d}": (p, *arguments) for p in scope.parts}, workers)
     totals = np.sum([part["removed"] for part in done.values()], axis=0).tolist()
     by_cosine = dict(zip(config.cosines, totals, strict=True))
@@ -100,9 +108,8 @@ def find_semantic_duplicates(
         by_source[part.source] += written["removed"][config.cosines.index(config.min_cosine)]
     out.extra["semantic_duplicates"] = {
         "documents": documents,
-        "clusters": count,
-        "sampled": next(iter(made.values()))["sampled"],
-        "giant_clusters": {"cut": cut.giants, "documents": cut.cut},
+        "clusters": [by.clusters for by in config.clusterings(documents)],
+        "giant_clusters": {"cut": sum(cut.giants for cut in cuts), "documents": sum(cut.cut for cut in cuts)},
         "removed_at": [{"cosine": cosine, "documents": total} for cosine, total in by_cosine.items()],
         "removed_by_source": by_source,
         "examples": examples(scope, config.cosines, [part["pairs"] for part in done.values()], config.examples),
@@ -119,10 +126,33 @@ SEMANTIC_DUPLICATES = Stage(
 )
 
 
-def _counts(scope: Scope, clusters: int) -> np.ndarray:
+def _round(
+    out: Writer,
+    engine: TableEngine,
+    config: SemanticDuplicatesConfig,
+    scope: Scope,
+    by: Clustering,
+    before: Numbered | None,
+    documents: int,
+    workers: int | None,
+) -> tuple[Pieces, Numbered]:
+    """Cluster the scope and walk its clusters. Returns the tasks, and what they remove of what stayed before."""
+    out.map_shards(make_centroids, {by.file("centroids"): (scope, by)}, 1)
+    assigned = {f"{by.file('assign')}-{p.index:06d}": (scope, p, by) for p in scope.parts}
+    out.map_shards(assign_part, assigned, workers)
+    cut = pieces(_counts(scope, by), config.max_cluster_documents)
+    size = documents * ROW_BYTES
+    tasks = [(scope, cut, by, before, group) for group in grouped(scope.parts, size)]
+    reduce = partial(walk_tasks, config.cosines)
+    step = Shuffle(by.file("walk"), vector_rows, tasks, "task", reduce, range_count(size), spread=True)
+    walked = engine.shuffle(out, step)
+    return cut, numbered(out, engine, walked, REMOVED, scope.rows, scope.folder, by.file("removed"))
+
+
+def _counts(scope: Scope, by: Clustering) -> np.ndarray:
     """Return int64 [clusters, BINS]: documents by cluster and by cosine with its centroid."""
-    counts = np.zeros(clusters * BINS, np.int64)
+    counts = np.zeros(by.clusters * BINS, np.int64)
     for part in scope.parts:
-        bins, found = scope.load("counts", part).T
+        bins, found = scope.load(by.file("counts"), part).T
         counts[bins] += found
-    return counts.reshape(clusters, BINS)
+    return counts.reshape(by.clusters, BINS)

@@ -11,6 +11,8 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
+from datakit.dedup.numbered import Numbered
+from datakit.semantics.centroids import Clustering
 from datakit.semantics.encoder import WIDTH
 from datakit.semantics.vectors import Scope, VectorPart, Vectors
 from datakit.semantics.walk import walk
@@ -19,7 +21,7 @@ from lineage.tables.ranges import sorted_by
 WORDS = WIDTH // 8
 COLUMNS = tuple(f"v{word:02d}" for word in range(WORDS))
 """A vector as int64 columns, which a shuffle moves."""
-ROW_BYTES = 8 * (3 + WORDS)
+ROW_BYTES = 8 * (4 + WORDS)
 REMOVED = ("number", "kept", "threshold", "cosine")
 """Columns of a removal: numbers of documents, the place of a threshold, and the bits of a float64."""
 
@@ -64,28 +66,38 @@ def pieces(counts: np.ndarray, largest: int) -> Pieces:
     return Pieces(first.ravel(), shared.ravel(), task, giants, cut)
 
 
-def vector_rows(scope: Scope, cut: Pieces, parts: Sequence[VectorPart]) -> pa.Table:
-    """Return `task`, `number`, `high` (the first half of the id) and the vector of every document of some parts."""
-    tables = [_rows(scope, cut, part) for part in parts]
+def vector_rows(scope: Scope, cut: Pieces, by: Clustering, before: Numbered | None, parts: Sequence[VectorPart]) -> pa.Table:
+    """Return `task`, `number`, `high` (the first half of the id), `gone` and the vector of every document of some parts.
+
+    `gone` has a bit for each threshold at which the document was removed before.
+    """
+    tables = [_rows(scope, cut, by, before, part) for part in parts]
     return pa.concat_tables(tables)
 
 
-def _rows(scope: Scope, cut: Pieces, part: VectorPart) -> pa.Table:
+def _rows(scope: Scope, cut: Pieces, by: Clustering, before: Numbered | None, part: VectorPart) -> pa.Table:
     rows = scope.load("rows", part)
     high = scope.load("ids", part)[rows, 0]
     words = np.ascontiguousarray(scope.load("vectors", part)).view(np.int64)
-    keys = {"task": cut.of(scope.load("bins", part), high), "number": rows + part.first, "high": high}
+    gone = np.zeros(part.rows, np.int64)
+    if before is not None:
+        number, _, threshold, _ = before.between(part.first, part.first + part.rows).T
+        np.add.at(gone, number - part.first, 1 << threshold)
+    task = cut.of(scope.load(by.file("bins"), part), high)
+    keys = {"task": task, "number": rows + part.first, "high": high, "gone": gone[rows]}
     return pa.table(keys | {name: np.ascontiguousarray(word) for name, word in zip(COLUMNS, words.T, strict=True)})
 
 
 def walk_tasks(thresholds: Sequence[float], rows: pa.Table) -> pa.Table:
     """Return what the walks of the tasks of one range remove, in the order of ids within a task."""
     ordered = sorted_by(rows, "task", "high", "number")
-    task, number = ordered["task"].to_numpy(), ordered["number"].to_numpy()
+    task, number, bits = (ordered[name].to_numpy() for name in ("task", "number", "gone"))
+    gone = (bits[:, None] >> np.arange(len(thresholds))) & 1 > 0
     bounds = [*np.flatnonzero(np.diff(task, prepend=-1)).tolist(), task.size]
     found = [pa.table({name: np.zeros(0, np.int64) for name in REMOVED})]
     for start, stop in pairwise(bounds):
-        here, numbers = walk(_vectors(ordered.slice(start, stop - start)), thresholds), number[start:stop]
+        numbers = number[start:stop]
+        here = walk(_vectors(ordered.slice(start, stop - start)), thresholds, gone[start:stop])
         columns = numbers[here.row], numbers[here.kept_row], here.threshold, here.cosine.view(np.int64)
         found.append(pa.table(dict(zip(REMOVED, columns, strict=True))))
     return pa.concat_tables(found)

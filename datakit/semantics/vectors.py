@@ -68,6 +68,18 @@ class Scope:
         text = halves.astype(">u8").tobytes().hex()
         return [text[i : i + 32] for i in range(0, len(text), 32)]
 
+    def cosines(self, numbers: np.ndarray, others: np.ndarray) -> NDArray[np.float64]:
+        """Return float64 [pairs]: the cosines of pairs of documents that take part."""
+        found = np.zeros(numbers.size)
+        for at, pair in enumerate(zip(numbers.tolist(), others.tolist(), strict=True)):
+            one, other = (self._vector(number).astype(np.int64) for number in pair)
+            found[at] = (one @ other) / np.sqrt(float((one @ one) * (other @ other)))
+        return found
+
+    def _vector(self, number: int) -> Vectors:
+        part = self.part_of(number)
+        return self.load("vectors", part)[np.searchsorted(self.load("rows", part), number - part.first)]
+
 
 def vector_parts(
     normalized: Sequence[Artifact], embeddings: Sequence[Artifact], duplicates: Artifact

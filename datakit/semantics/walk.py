@@ -40,11 +40,12 @@ class Removals:
     cosine: np.ndarray
 
 
-def walk(vectors: Vectors, thresholds: Sequence[float]) -> Removals:
+def walk(vectors: Vectors, thresholds: Sequence[float], gone: np.ndarray | None = None) -> Removals:
     """Return the removals of `vectors` int8 [n, width] at each threshold; the match is the nearest vector that stays, the
-    first of equally near ones.
+    first of equally near ones. `gone` bool [n, thresholds]: vectors that do not take part at a threshold.
     """
     bars = np.array(thresholds)
+    gone = np.zeros((len(vectors), bars.size), bool) if gone is None else gone
     earlier: list[Block] = []
     cosines, matches = [np.zeros((0, bars.size))], [np.zeros((0, bars.size), np.int64)]
     for start in range(0, len(vectors), BLOCK_ROWS):
@@ -55,13 +56,14 @@ def walk(vectors: Vectors, thresholds: Sequence[float]) -> Removals:
             pairs = _pairs(wide, squares, block.wide, block.squares, bars.min())
             _match(pairs, block, bars, best, match)
         rows = start + np.arange(len(wide))
-        kept = _walk_block(_pairs(wide, squares, wide, squares, bars.min()), rows, bars, best, match)
+        kept = (match < 0) & ~gone[rows]
+        _walk_block(_pairs(wide, squares, wide, squares, bars.min()), rows, bars, kept, best, match)
         stays = kept.any(axis=1)
         earlier.append(Block(rows[stays], wide[stays], squares[stays], kept[stays]))
         cosines.append(best)
         matches.append(match)
     best, match = np.concatenate(cosines), np.concatenate(matches)
-    threshold, row = np.nonzero(match.T >= 0)
+    threshold, row = np.nonzero(((match >= 0) & ~gone).T)
     return Removals(threshold, row, match[row, threshold], best[row, threshold])
 
 
@@ -94,11 +96,12 @@ def _match(pairs: _Pairs, block: Block, bars: np.ndarray, best: np.ndarray, matc
         best[rows[nearer], number], match[rows[nearer], number] = found[nearer], at[nearer]
 
 
-def _walk_block(pairs: _Pairs, rows: np.ndarray, bars: np.ndarray, best: np.ndarray, match: np.ndarray) -> np.ndarray:
-    """Walk within a block, whose matches with earlier ones are known. Returns bool [rows, thresholds]: which stay."""
+def _walk_block(
+    pairs: _Pairs, rows: np.ndarray, bars: np.ndarray, kept: np.ndarray, best: np.ndarray, match: np.ndarray
+) -> None:
+    """Walk within a block, whose matches with earlier ones are known; note in `kept` which stay."""
     is_earlier = pairs[1] < pairs[0]
     row, column, cosine = (values[is_earlier] for values in pairs)
-    kept = match < 0
     found = np.unique(row)
     bounds = (np.searchsorted(row, found, side=side).tolist() for side in ("left", "right"))
     for here, start, stop in zip(found.tolist(), *bounds, strict=True):
@@ -109,4 +112,3 @@ def _walk_block(pairs: _Pairs, rows: np.ndarray, bars: np.ndarray, best: np.ndar
             if scores[at] > best[here, number]:
                 best[here, number], match[here, number] = scores[at], rows[others[at]]
                 kept[here, number] = False
-    return kept
