@@ -22,8 +22,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate
 
-import pyarrow as pa
-
 from datakit.dedup.band_join import (
     ID_BYTES,
     PAIR_BYTES,
@@ -38,7 +36,7 @@ from datakit.dedup.band_join import (
 )
 from datakit.dedup.band_join import Part as DocumentPart
 from datakit.dedup.duplicates_table import CLUSTER_COLUMNS, cluster_parts, write_clusters, write_part_clusters
-from datakit.dedup.earlier import FILTER_FILE, met, spill_kept, write_filter
+from datakit.dedup.earlier import FILTER_FILE, links_to_new, spill_kept, write_filter
 from datakit.dedup.near_duplicates import TASK_BYTES, Matches, cut_tasks, spill_shingles, walk_task
 from datakit.dedup.numbered import Numbered, flat_files, numbered
 from datakit.documents.parts import document_paths, iterate_part
@@ -193,15 +191,11 @@ def _candidates(
     """Return the components of documents that share bands: `root` and `number`, whole components in each part."""
     size = spilled.rows * width * PAIR_BYTES
     tasks = [(spilled, copies, group) for group in grouped(spilled.parts, size)]
-    links = partial(_links_to_new, spilled, config.max_band_documents) if spilled.settled else links_of_range
+    links = partial(links_to_new, spilled, config.max_band_documents) if spilled.settled else links_of_range
     step = Shuffle("links", band_rows, tasks, "band", links, range_count(size))
     stars = components(out, engine, engine.shuffle(out, step))
     count = range_count(2 * sum(part.bytes for part in stars))
     return engine.shuffle(out, Shuffle("members", joined, tasks_of(stars), "root", members_of_range, count, spread=True))
-
-
-def _links_to_new(spilled: Spilled, most: int, rows: pa.Table) -> pa.Table:
-    return links_of_range(met(spilled, most, rows))
 
 
 def _near_matches(

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from datakit.dedup.band_join import Part, Spilled, flat_signatures, save_flat
+from datakit.dedup.band_join import Part, Spilled, flat_signatures, links_of_range, save_flat
 from datakit.documents.parts import iterate_part
 from datakit.text.arrays import load
 from lineage.shards.run import SCRATCH_FOLDER
@@ -75,6 +75,11 @@ def spill_kept(folder: Path, part: Part, width: int, keys: Path, clusters: Path)
         first += table.num_rows
     save_flat(folder, part, **{name: np.concatenate([each[name] for each in found]) for name in found[0]})
     return {"documents": sum(each["rows"].size for each in found), "read": first}
+
+
+def links_to_new(spilled: Spilled, most: int, rows: pa.Table) -> pa.Table:
+    """Return the components of a range's new documents, and of the earlier ones that they meet, as stars."""
+    return links_of_range(met(spilled, most, rows))
 
 
 def met(spilled: Spilled, most: int, rows: pa.Table) -> pa.Table:
