@@ -12,9 +12,9 @@ import polars as pl
 
 from datakit.corpus.removals import REMOVED, Removed
 from datakit.documents.parts import TARGET_PART_BYTES
-from datakit.documents.schemas import CLUSTERS_FOLDER, CONTAINED_FOLDER, KEPT_ID, SEMANTIC_FOLDER
+from datakit.documents.schemas import CLUSTERS_FOLDER, CONTAINED_FOLDER, DOMAIN, DOMAINS_FOLDER, KEPT_ID, SEMANTIC_FOLDER
 from datakit.quality.cutoff import Cutoff
-from datakit.tags import code_licences, domains, languages
+from datakit.tags import code_licences, languages
 from lineage.artifact.store import Artifact
 
 
@@ -147,7 +147,7 @@ def tables(config: CorpusConfig, source: str) -> Mapping[str, Table]:
         "languages": Table(languages.FOLDER, {"language": languages.COLUMN}),
         "code_licences": Table(code_licences.FOLDER, {"licence": code_licences.COLUMN}),
         "containment": Table(f"{CONTAINED_FOLDER}/{source}", {"container": "container"}),
-        "domains": Table(domains.FOLDER, {"domain": domains.COLUMN}),
+        "domains": Table(DOMAINS_FOLDER, {"domain": DOMAIN}),
         "scores": Table("scores", {"score": "score"}),
         "semantic_duplicates": Table(f"{SEMANTIC_FOLDER}/{source}", {"semantic_kept": KEPT_ID}),
     }

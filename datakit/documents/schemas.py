@@ -27,6 +27,9 @@ SPANS_FOLDER = "spans"
 SEMANTIC_FOLDER, KEPT_ID = "semantic_duplicates", "kept_id"
 """Folder of `datakit.semantic_duplicates`, and its column of the document that says the same; "" if a document stays."""
 
+DOMAINS_FOLDER, DOMAIN = "domains", "domain"
+"""Tables of domains beside the documents' parts, and the column of the domain. Here, because the tagger imports scipy."""
+
 DOCUMENT_SCHEMA = pa.schema([(ID, pa.string()), (TEXT, pa.large_string()), (SOURCE, pa.string()), (METADATA, pa.string())])
 """`id` = xxh3_128 of the UTF-8 text in hex; `metadata` is a JSON object that holds at least `source_id`."""
 

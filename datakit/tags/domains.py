@@ -10,13 +10,13 @@ from typing import Any
 
 import polars as pl
 
+from datakit.documents.schemas import DOMAIN, DOMAINS_FOLDER
 from datakit.tags.domain_model import DomainModel
 from datakit.tags.table import tag_one_part, write_tags
 from lineage.artifact.store import Artifact
 from lineage.stage import Stage
 from lineage.writing.writer import Writer
 
-FOLDER, COLUMN = "domains", "domain"
 UNDECIDED = "undecided"
 """Domain of a text of which no domain is probable enough."""
 
@@ -36,7 +36,7 @@ class DomainsConfig:
 def tag_domains(out: Writer, config: DomainsConfig, normalized: Artifact, model: Artifact) -> None:
     """Write `domains/part-*.parquet` beside the documents' parts: id, domain, probability (of the likeliest domain)."""
     opened = DomainModel.of(model)
-    write_tags(out, normalized, tag_part, (config, opened), COLUMN)
+    write_tags(out, normalized, tag_part, (config, opened), DOMAIN)
     out.extra["tags"]["model"] = {"name": opened.name, "digest": opened.digest}
 
 
@@ -51,16 +51,16 @@ DOMAINS = Stage(
 
 def tag_part(folder: Path, part: Path, by: tuple[DomainsConfig, DomainModel]) -> dict[str, Any]:
     """Tag one part."""
-    return tag_one_part(folder, part, FOLDER, COLUMN, partial(tagged, config=by[0], model=by[1]))
+    return tag_one_part(folder, part, DOMAINS_FOLDER, DOMAIN, partial(tagged, config=by[0], model=by[1]))
 
 
 def tagged(documents: pl.DataFrame, config: DomainsConfig, model: DomainModel) -> pl.DataFrame:
     """Return `id`, `domain` and `probability` of documents with `id` and `text`."""
-    domains, best = pl.Series(COLUMN, [], pl.String), pl.Series("probability", [], pl.Float64)
+    domains, best = pl.Series(DOMAIN, [], pl.String), pl.Series("probability", [], pl.Float64)
     if documents.height:
         probabilities = model.probabilities(documents["text"].to_list())
         best = pl.Series("probability", probabilities.max(axis=1).round(4))
         likeliest = [model.domains[row] for row in probabilities.argmax(axis=1)]
         sure = [domain if p >= config.min_probability else UNDECIDED for domain, p in zip(likeliest, best, strict=True)]
-        domains = pl.Series(COLUMN, sure, pl.String)
+        domains = pl.Series(DOMAIN, sure, pl.String)
     return documents.select("id").with_columns(domains, best)
