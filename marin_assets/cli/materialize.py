@@ -33,12 +33,13 @@ SHOWN_PARTITIONS = 20
 
 
 def materialize(
-    asset: Annotated[str, typer.Argument(help="Asset key, e.g. runs/tiny/training or corpus/default.")],
+    asset: Annotated[str, typer.Argument(help="Key, e.g. runs/tiny/training, or name: corpus/default[wiki].")],
     partition: Annotated[str | None, typer.Option(help="Partition, for an asset that has partitions.")] = None,
     of_all: Annotated[bool, typer.Option("--all", help="All partitions, such as all trials of a sweep.")] = False,
     as_json: Annotated[bool, AS_JSON] = False,
 ) -> None:
     """Materialize one canonical asset and whatever is missing above it, one Dagster run each; or a report, scout or probe."""
+    asset, partition = named(asset, partition)
     if of_all:
         if partition is not None:
             raise ValueError(f"--all and --partition {partition}; give one of them")
@@ -60,6 +61,16 @@ def materialize(
         print_json({"name": artifact.name, "uri": artifact.uri, "data_version": artifact.data_version})
     else:
         Console().print(f"{artifact.name} is at {artifact.uri}", soft_wrap=True, markup=False)
+
+
+def named(asset: str, partition: str | None) -> tuple[str, str | None]:
+    """Split a name as the lab prints it, `key[partition]`, into both. Raises: ValueError for two partitions."""
+    key, bracket, inside = asset.removesuffix("]").partition("[")
+    if not (bracket and asset.endswith("]")):
+        return asset, partition
+    if partition not in (None, inside):
+        raise ValueError(f"{asset} and --partition {partition} name two partitions; give one of them")
+    return key, inside
 
 
 def is_artifact(key: str) -> bool:

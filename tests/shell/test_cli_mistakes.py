@@ -38,6 +38,8 @@ MISTAKES: dict[str, tuple[str, str]] = {
     "materialize datakit/normalised --partition kjv": ("'datakit/normalised'", "did you mean datakit/normalized"),
     "materialize datakit/normalized": ("datakit/normalized has partitions", "--partition or all"),
     "materialize datakit/normalized --partition kvj": ("'kvj'", "did you mean kjv"),
+    "materialize datakit/normalized[kvj]": ("'kvj'", "did you mean kjv"),
+    "materialize datakit/normalized[kjv] --partition wiki": ("datakit/normalized[kjv]", "two partitions"),
     "materialize runs/tiny/training --partition x": ("runs/tiny/training", "leave --partition out"),
     "materialize runs/tiny/checkpoint --partition step-00000050": ("runs/tiny/checkpoint", "runs/tiny/training"),
     "materialize runs/tiny/training --all": ("no fixed partitions", "--partition"),
