@@ -26,8 +26,12 @@ class Numbered:
     rows: int
 
     def between(self, start: int, stop: int) -> np.ndarray:
-        """Return int64 [rows, columns] of the numbers `start <= n < stop`, which is the first column."""
-        first, last = (number * len(self.paths) // self.below for number in (start, max(start, stop - 1)))
+        """Return int64 [rows, columns] of the numbers `start <= n < stop`, which is the first column.
+
+        `start` may be `below`: an empty part at the end of a scope begins there.
+        """
+        numbers = (min(number, max(0, self.below - 1)) for number in (start, max(start, stop - 1)))
+        first, last = (number * len(self.paths) // max(1, self.below) for number in numbers)
         slices = []
         for path in self.paths[first : last + 1]:
             rows = load(path)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from inputs import Texts, duplicates, edited, file_bytes, made, random_texts
 
@@ -35,6 +35,7 @@ def rows_of(numbers, first):
     return pa.table({"order": order, "number": pa.array(numbers, pa.int64())})
 
 
+@example([7], 50, 0, 1 << 20)  # an empty part at the end of the scope
 @given(st.lists(st.integers(0, 49), max_size=60), st.integers(0, 50), st.integers(0, 20), st.sampled_from([64, 1 << 20]))
 def test_a_part_gets_its_own_rows_in_the_order_of_arrival(tmp_path_factory, numbers, start, size, range_bytes):
     with pytest.MonkeyPatch.context() as patch:
