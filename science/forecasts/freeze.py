@@ -17,6 +17,7 @@ from science.fit_sweep import FitConfig, Forecasted, SweepFit, draws, fit_sweep,
 from science.forecasts.pass_curves import curve_of
 from science.forecasts.table import data_of, read_table
 from science.forecasts.two_steps import DRAWS, ScoreStep, forecast_score, scored_points
+from science.trials import FLOP_TOLERANCE
 from trainer.spec.config import RunSpec
 from trainer.spec.stage import CHECKPOINT, CheckpointConfig
 from trainer.spec.target import FORECAST_FILE, recipe_digest, run_digest, size_of
@@ -128,8 +129,11 @@ def _refuse_inputs(
 
 
 def _refuse_beyond(out: Writer, method: FitConfig, flops: float, largest: float, epochs: Mapping[str, float]) -> None:
-    """Refuse a target far above the largest budget, and one that repeats data that no trial repeats."""
-    if flops > method.max_ratio * largest:
+    """Refuse a target far above the largest budget, and one that repeats data that no trial repeats.
+
+    Steps are whole, so a target of exactly `max_ratio` may be above it by a rounding.
+    """
+    if flops > method.max_ratio * largest * (1 + FLOP_TOLERANCE):
         raise RefusedForecastError(
             f"{out.spec.name}: the target has {flops:.3g} FLOPs, {flops / largest:.3g} times the largest fitted "
             f"budget; at most {method.max_ratio:g} times, or say in `beyond` why"

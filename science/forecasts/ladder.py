@@ -21,6 +21,7 @@ from science.forecasts.outcome import Outcome, outcome_of
 from science.forecasts.table import data_of
 from science.laws.interval import LEVELS
 from science.laws.power import PowerLaw, fit_free, fit_pinned
+from science.trials import FLOP_TOLERANCE
 from trainer.spec.config import RunSpec
 from trainer.spec.stage import CheckpointConfig
 from trainer.spec.target import FORECAST_FILE, recipe_digest, run_digest, size_of
@@ -146,7 +147,7 @@ def make_ladder_forecast(
             f"{', '.join(uneven)}; branch every rung for the same share"
         )
     largest = max(rung.flops for rung in rungs)
-    if flops <= largest or (flops > config.max_ratio * largest and not config.beyond):
+    if flops <= largest or (flops > config.max_ratio * largest * (1 + FLOP_TOLERANCE) and not config.beyond):
         raise RefusedForecastError(
             f"{out.spec.name}: the target has {flops:.3g} FLOPs, the largest rung {largest:.3g}; a ladder forecasts 1 to "
             f"{config.max_ratio:g} times its largest rung, or say in `beyond` why"

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.science.isoflop_study import LONGER, WHOLE, forecasts
+from benchmarks.science.isoflop_study import LONGER, WHOLE, forecasts, method
 from lineage.artifact.store import Artifact, Store
+from science.trials import FLOP_TOLERANCE
+from trainer.spec.target import size_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -53,8 +55,10 @@ def table(root: Path) -> Artifact:
 def test_the_longer_study_goes_on_from_the_whole_one() -> None:
     whole, longer = (list(forecasts(study, 1.0, "policy")) for study in (WHOLE, LONGER))
     assert longer[: len(whole)] == whole and len(longer) == len(whole) + 2
+    most = method(LONGER).max_ratio * LONGER.budgets[-1][0] * (1 + FLOP_TOLERANCE)
     for forecast, _ in longer:
         run = forecast.config.target
+        assert size_of(run).flops <= most, "or its forecast is refused"
         tokens = run.num_steps * run.batch_size * run.seq_len
         assert tokens * 4 < LONGER.text_bytes, "no run repeats data: with 512 tokens, a token has less than four bytes"
 
