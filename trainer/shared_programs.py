@@ -29,7 +29,8 @@ from lineage.signing.envelope import EnvelopeError
 from lineage.signing.keys import SIGNING_KEY, signer_from
 from lineage.signing.policy import Policy, policy_from
 from lineage.signing.sign import find_envelope, sign_record
-from lineage.storage.digests import canonical_json
+from lineage.signing.statement import text_sha256
+from lineage.storage.digests import canonical_json, identity_digest
 from lineage.storage.root import Storage
 from trainer.programs import keep_programs
 from trainer.progress import Show, StepReport
@@ -39,6 +40,8 @@ log = logging.getLogger("trainer")
 FOLDER = ".work/programs"
 MOST_BYTES = 256 << 20
 """Programs of one folder that a job fetches; a folder that has more is emptied by the next job that publishes."""
+MOST_RECORD_BYTES = 1 << 20
+"""A larger record is not read: who may write the bucket may put anything there."""
 _NAME = re.compile(r"[A-Za-z0-9_.\-]{1,200}-cache")
 """JAX's name of a program's file."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -69,8 +72,7 @@ def _shared(job: Job, folder: Path | None) -> "SharedPrograms | None":
     if (reason := why_not_shared(policy)) is not None:
         log.info("compiled programs stay on this machine: %s (docs/recipes/run_on_a_cluster.md)", reason)
         return None
-    shape = hashlib.sha256(canonical_json(_shape(job)).encode()).hexdigest()[:16]
-    address = f"{FOLDER}/{jax.__version__}/{folder.name}/{shape}"
+    address = f"{FOLDER}/{jax.__version__}/{folder.name}/{identity_digest(_shape(job))}"
     return SharedPrograms(job.store.storage, policy, folder, address)
 
 
@@ -132,6 +134,7 @@ class SharedPrograms:
         if sum(self.storage.sizes(self.address).values()) > MOST_BYTES:
             log.info("%s holds more than %d MB; it is emptied", self.uri, MOST_BYTES >> 20)
             self.storage.delete(self.address)
+            self._there.clear()
         programs: dict[str, dict[str, Any]] = {}
         for path in new:
             data = path.read_bytes()
@@ -139,7 +142,7 @@ class SharedPrograms:
             self.storage.replace(f"{self.address}/{digest}", data)
             programs[path.name] = {"sha256": digest, "bytes": len(data)}
         text = canonical_json({"schema": 1, "programs": programs})
-        where = f"{self.address}/{hashlib.sha256(text.encode()).hexdigest()}.json"
+        where = f"{self.address}/{text_sha256(text)}.json"
         sign_record(self.storage, where, text, "make")
         self.storage.create(where, text)
         self._there |= {name: str(each["sha256"]) for name, each in programs.items()}
@@ -152,11 +155,18 @@ class SharedPrograms:
 
     def _look(self) -> None:
         """Read the records that count, and which programs they state; at most `MOST_BYTES` of programs."""
-        records = [name for name in self.storage.records(self.address) if name.endswith(".json")]
+        sizes = self.storage.sizes(self.address)
+        records = [name for name in sorted(sizes) if "/" not in name and name.endswith(".json")]
         left = MOST_BYTES
-        for programs in filter(None, self.storage.read_each(self._record, records)):
+        for programs in filter(
+            None, self.storage.read_each(self._record, [n for n in records if sizes[n] <= MOST_RECORD_BYTES])
+        ):
             for name, facts in programs.items():
-                if name not in self._there and facts["bytes"] <= left:
+                if sizes.get(facts["sha256"]) != facts["bytes"]:
+                    log.warning(
+                        "program %s below %s is absent or not what its record states; it is compiled again", name, self.uri
+                    )
+                elif name not in self._there and facts["bytes"] <= left:
                     left -= facts["bytes"]
                     self._there[name] = facts["sha256"]
 

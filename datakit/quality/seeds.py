@@ -32,7 +32,10 @@ class Seed:
 
 @dataclass(frozen=True)
 class LabelledSeed:
-    """Documents of a source that a model labelled (`labels.documents`). Those with other labels are no seeds."""
+    """Documents of a source that a model labelled (`labels.documents`). Those with other labels are no seeds.
+
+    A source may have one side only, if another seed has the other.
+    """
 
     source: str
     labels: str
@@ -61,18 +64,28 @@ def seed_examples(
 ) -> list[Example]:
     """Return every seed's documents, the first by id. `labels` are those of the labelled seeds, in their order.
 
-    Raises: ValueError for a seed without any, or a document under both labels.
+    Raises: ValueError for a source without any, a label without any, or a document under both labels.
     """
-    left, gathered = iter(labels), list[Example]()
+    gathered = list[Example]()
     for seed in seeds:
         if isinstance(seed, LabelledSeed):
-            examples = _labelled(seed, next(left))
-        else:
-            place = sources.index(seed.source)
-            examples = list(_of_seed(seed, normalized[place], quality[place], quality_folder))
-            if not examples:
-                raise ValueError(f"seed {seed.source} ({seed.verdict}): {normalized[place].name} has no such document")
+            continue
+        place = sources.index(seed.source)
+        examples = list(_of_seed(seed, normalized[place], quality[place], quality_folder))
+        if not examples:
+            raise ValueError(f"seed {seed.source} ({seed.verdict}): {normalized[place].name} has no such document")
         gathered += examples
+    labelled = list(zip((seed for seed in seeds if isinstance(seed, LabelledSeed)), labels, strict=True))
+    for seed, artifact in labelled:
+        gathered += _labelled(seed, artifact)
+    if missing := {"positive", "negative"} - {example.label for example in gathered}:
+        without = f"no {' and no '.join(sorted(missing))} document"
+        counts = (
+            f"seed {seed.source}: {artifact.name} has {without}; its labels are {artifact.manifest.extra['labels']['labels']}, "
+            f"positive {seed.positive}, negative {seed.negative}"
+            for seed, artifact in labelled
+        )
+        raise ValueError(f"{'; '.join(counts)}: choose by what is there, or label more documents")
     return unique_examples(gathered)
 
 
@@ -91,18 +104,11 @@ def unique_examples(examples: Iterable[Example]) -> list[Example]:
 def _labelled(seed: LabelledSeed, labels: Artifact) -> list[Example]:
     rows = read_labelled(labels, seed.labels, seed.source)
     sides: Sequence[tuple[Label, tuple[str, ...]]] = (("positive", seed.positive), ("negative", seed.negative))
-    examples = [
+    return [
         Example(seed.source, identity, side, text)
         for side, wanted in sides
         for identity, text in rows.filter(pl.col("label").is_in(wanted)).select("id", "text").iter_rows()
     ]
-    if missing := [side for side, _ in sides if side not in {example.label for example in examples}]:
-        counts = dict(rows["label"].value_counts(sort=True).iter_rows())
-        raise ValueError(
-            f"seed {seed.source}: {labels.name} has no {' and no '.join(missing)} document; its labels are {counts}, positive "
-            f"{seed.positive}, negative {seed.negative}: choose by what is there, or label more documents"
-        )
-    return examples
 
 
 def _of_seed(seed: Seed, normalized: Artifact, quality: Artifact, quality_folder: str) -> Iterator[Example]:

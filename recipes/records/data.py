@@ -12,6 +12,7 @@ from datakit.quality.score_cutoff import ScoreCutoffConfig
 from datakit.quality.scorer import ScorerConfig
 from datakit.semantics.duplicates import SemanticDuplicatesConfig
 from datakit.tags.domain_model import DomainModelConfig
+from datakit.tags.domains import UNDECIDED
 from recipes.contamination import CLEAN_SOURCES, DeclaredPolicy
 from recipes.records.narrowing import Narrowing
 from recipes.sources import source_config
@@ -158,6 +159,13 @@ class Corpus:
             raise ValueError(f"corpus {self.name}: its filters read scores and it has no scorer; give it one")
         if "domains" in self.filters.reads and self.domain_model is None:
             raise ValueError(f"corpus {self.name}: its filters read domains and it has no domain model; give it one")
+        if self.domain_model is not None and not self.domain_model.labelled:  # labels may be any words of their own list
+            known = {each.domain for each in self.domain_model.sources} | {UNDECIDED}
+            if strange := sorted(set(self.filters.domains) - known):
+                raise ValueError(
+                    f"corpus {self.name}: filters.domains names {', '.join(strange)}, which {self.domain_model.name} does not "
+                    f"know; allowed: {', '.join(sorted(known))}"
+                )
         if strange := sorted(set(self.decontamination.clean) - set(self.scope.every_source)):
             raise ValueError(
                 f"corpus {self.name}: decontamination {self.decontamination.name} has the clean sources {', '.join(strange)}, "

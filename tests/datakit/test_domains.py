@@ -152,6 +152,8 @@ def test_a_corpus_keeps_the_domains_that_it_names(store: Path) -> None:
 def test_a_corpus_of_domains_needs_a_model_and_narrows_it() -> None:
     with pytest.raises(ValueError, match="its filters read domains and it has no domain model"):
         replace(default_corpus(), domain_model=None, filters=CorpusConfig(domains=("politics",)))
+    with pytest.raises(ValueError, match=r"filters.domains names politcs, which text_domains does not know; allowed: code, "):
+        replace(default_corpus(), filters=CorpusConfig(domains=("politcs", "undecided")))
     narrowed = default_corpus().narrowed(Narrowing("prose", lambda source: "code" if source == "stdlib_code" else None))
     assert narrowed.domain_model is not None and narrowed.domain_model.name == "text_domains-prose"
     assert "stdlib_code" not in {each.source for each in narrowed.domain_model.examples}

@@ -195,6 +195,9 @@ def test_a_scorer_learns_from_labels_and_says_who_judged(graded) -> None:
     assert counted == {"positive": labelled["5"], "negative": labelled["0"]}
     with pytest.raises(ValueError, match=r"has no positive document; its labels are \{.*choose by what is there"):
         made(root, scorer(node, positive=("3",)))
+    both = ScorerConfig("s", (LabelledSeed("here", "grades", ("5",), ("2",)), LabelledSeed("here", "grades", ("3",), ("0",))))
+    one_side_each = made(root, replace(scorer(node), config=both, inputs={"labels": (node, node)}))
+    assert {row["label"]: row["documents"] for row in one_side_each.manifest.extra["scorer"]["seeds"]} == counted
     with pytest.raises(ValueError, match="has labels 'grades' of source here; wanted are labels 'others'"):
         read_labelled(made(root, node), "others", "here")
 

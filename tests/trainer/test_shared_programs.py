@@ -69,11 +69,14 @@ def test_another_machine_gets_what_a_job_compiled_and_publishes_nothing(tmp_path
     assert second.storage.sizes("") == before
 
 
+@pytest.mark.parametrize("planted", [b"evil", b"a stap"], ids=["another size", "the same size"])
 @pytest.mark.usefixtures("ada")
-def test_a_program_that_was_changed_or_is_gone_is_compiled_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_program_that_was_changed_or_is_gone_is_compiled_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, planted: bytes
+) -> None:
     first = published(tmp_path)
     stated = json.loads(first.storage.read_text(record_of(first)) or "")["programs"]
-    (tmp_path / "root" / first.address / stated[STEP]["sha256"]).write_bytes(b"evil")
+    (tmp_path / "root" / first.address / stated[STEP]["sha256"]).write_bytes(planted)
     (tmp_path / "root" / first.address / stated[SCAN]["sha256"]).unlink()
     second = machine(tmp_path, "second")
     second.fetch()
