@@ -19,7 +19,7 @@ from lineage.build.nodes import Node
 from marin_assets.data_stages import CHECKS, SHARDS, view_of
 from marin_assets.factory import AssetTemplate, Skipped
 from partitions.axes import sources
-from recipes import data
+from recipes import data, tokenized
 from recipes.contamination import published_policies
 from recipes.labels import declared_labels, labels
 from recipes.models import PublishedModel
@@ -121,19 +121,19 @@ def token_assets(of: Tokens) -> Iterator[AssetTemplate]:
     yield from corpus_assets(of.corpus)
     base = of.base_tokenizer
     if base is not of.tokenizer:
-        yield of_all(data.tokenizer(of))
+        yield of_all(tokenized.tokenizer(of))
     if not isinstance(base, PublishedModel):
-        yield of_all(data.tokenizer(replace(of, tokenizer=base)))
+        yield of_all(tokenized.tokenizer(replace(of, tokenizer=base)))
         if base.corpus is not None:
             yield from corpus_assets(base.corpus)
-    yield of_sources(partial(data.token_cache, of), of.own_sources)
-    if data.trajectories(of):
-        yield replace(of_sources(partial(data.trajectory_cache, of), of.own_sources), description=TRAJECTORIES)
+    yield of_sources(partial(tokenized.token_cache, of), of.own_sources)
+    if tokenized.trajectories(of):
+        yield replace(of_sources(partial(tokenized.trajectory_cache, of), of.own_sources), description=TRAJECTORIES)
 
 
 def card_assets(of: Tokens) -> Iterator[AssetTemplate]:
     """Yield a card for every source of the tokens' own: it shows one corpus and one token cache."""
-    yield of_sources(partial(data.card, of), of.own_sources)
+    yield of_sources(partial(tokenized.card, of), of.own_sources)
 
 
 def text_assets(run: Run) -> Iterator[AssetTemplate]:
@@ -216,13 +216,13 @@ _FERRY_SOURCES: tuple[_OfSource, ...] = (
     lambda run, source: data.quality(source, run.place.data),
     lambda run, source: data.contamination(run.decontamination, source, run.place.data),
     lambda run, source: data.corpus(run.corpus, source, run.place.data),
-    lambda run, source: data.token_cache(run.tokens, source, run.place.data),
+    lambda run, source: tokenized.token_cache(run.tokens, source, run.place.data),
 )
 _FERRY_SHARED: tuple[Callable[[Run], Node], ...] = (
     lambda run: data.duplicates(run.scope, run.place.data),
     lambda run: data.suite(run.evaluation.suites[0], run.place.data),
     lambda run: data.contamination_index(run.decontamination, run.place.data),
-    lambda run: data.tokenizer(run.tokens, run.place.data),
+    lambda run: tokenized.tokenizer(run.tokens, run.place.data),
     mixture,
 )
 

@@ -22,7 +22,7 @@ from marin_assets.swarms import swarm_templates
 from marin_assets.sweeps import sweep_data, sweep_templates
 from marin_assets.synthetic import synthetic_templates
 from marin_assets.table import AssetTable
-from recipes import data
+from recipes import data, tokenized
 from recipes.annealings import Annealing
 from recipes.correlations import correlation_node
 from recipes.gaps import gap_node
@@ -180,4 +180,4 @@ def _add_cards(table: AssetTable, runs: Sequence[Run]) -> None:
             by_corpus.setdefault(tokens.corpus.name, tokens)
             tokens = tokens.earlier
     for tokens in by_corpus.values():
-        table.add(card_assets(tokens), [data.card(tokens, source) for source in tokens.own_sources])
+        table.add(card_assets(tokens), [tokenized.card(tokens, source) for source in tokens.own_sources])

@@ -7,12 +7,13 @@ from evals.items.stage import TRIAL_RESULT, TaskSpec
 from lineage.build.nodes import Node
 from lineage.config import to_jsonable
 from lineage.storage.digests import identity_digest
-from recipes.data import corpora, tokenizer
+from recipes.data import corpora
 from recipes.records.placement import CANONICAL
 from recipes.records.run import Run
 from recipes.records.sweep import Sweep
 from recipes.runs import checkpoint, eval_tasks, mixture, start, task_result
 from recipes.sweeps import RESULT_CONFIG, fit, results, table
+from recipes.tokenized import tokenizer
 from science.forecasts.freeze import FORECAST, ForecastConfig
 from science.forecasts.ladder import LADDER_FORECAST, LadderConfig
 from science.forecasts.two_steps import ScoreStep

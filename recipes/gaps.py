@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from evals.items.stage import GAP, GapConfig
 from lineage.build.nodes import Node
-from recipes.data import corpora, tokenizer
+from recipes.data import corpora
 from recipes.models import PublishedModel, imported, model_tokenizer
 from recipes.records.run import Run
 from recipes.runs import checkpoint
+from recipes.tokenized import tokenizer
 
 
 @dataclass(frozen=True)

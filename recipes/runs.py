@@ -20,14 +20,15 @@ from evals.items.stage import (
 from evals.tasks.policy import POLICY
 from lineage.build.nodes import Node
 from lineage.order.history import REFERENCE
-from recipes import data
-from recipes.data import contamination, corpora, suites, tokenizer, trajectories
+from recipes import tokenized
+from recipes.data import contamination, corpora, suites
 from recipes.models import PublishedModel, imported, model_tokenizer
 from recipes.policies import EVAL_SEED, policy_config
 from recipes.records.placement import RoundTrialOf, SwarmTrialOf, TrialOf
 from recipes.records.run import Run
 from recipes.records.tokens import Tokens
 from recipes.sources import source_config
+from recipes.tokenized import tokenizer, trajectories
 from trainer.hf.adapter import HF_ADAPTER, AdapterExportConfig
 from trainer.hf.export import HF_MODEL, HfExportConfig
 from trainer.spec.objectives import Dpo
@@ -63,7 +64,7 @@ def checkpoint(run: Run, step: int) -> Node:
 @cache
 def mixture(run: Run) -> Node:
     """The mixture that a run reads."""
-    return data.mixture(run.data, run.batches, run.place.data, run.place.of_mix(run.data.name))
+    return tokenized.mixture(run.data, run.batches, run.place.data, run.place.of_mix(run.data.name))
 
 
 def start(run: Run) -> Node | None:
@@ -98,7 +99,7 @@ def preference_scores(run: Run, step: int) -> Node:
 
 
 def _pair_inputs(run: Run, pairs: Tokens, of: Node) -> dict[str, Node | tuple[Node, ...]]:
-    caches = tuple(data.token_cache(pairs, source, run.place.data) for source in pairs.sources)
+    caches = tuple(tokenized.token_cache(pairs, source, run.place.data) for source in pairs.sources)
     return {"caches": caches, "checkpoint": of}
 
 

@@ -42,7 +42,7 @@ def hub_source(
     exclude: tuple[str, ...] = (),
     trainable: bool = True,
 ) -> Source:
-    """A source of the hub. Without a token count its weight is 0, and a mixture must declare one (`recipes.data.mixture`)."""
+    """A source of the hub. Without a token count its weight is 0; mixtures must declare one (`recipes.tokenized.mixture`)."""
     pin = Revision(revision) if isinstance(revision, str) else revision
     return Source(
         name=name,

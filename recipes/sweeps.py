@@ -7,11 +7,12 @@ from functools import cache
 from evals.items.stage import TRIAL_RESULT, TaskSpec, TrialResultConfig
 from lineage.artifact.store import Store
 from lineage.build.nodes import Node, NodeInput, find_all
-from recipes.data import corpora, tokenizer
+from recipes.data import corpora
 from recipes.policies import EVAL_SEED
 from recipes.records.run import HELDOUT_TASK, Run
 from recipes.records.sweep import Sweep
 from recipes.runs import checkpoint
+from recipes.tokenized import tokenizer
 from science.batch_stage import CRITICAL_BATCH
 from science.forecasts.fit_stage import FIT
 from science.forecasts.table import TABLE, Expected, TableConfig

@@ -15,7 +15,7 @@ from marin_assets.cli.console import print_json
 from marin_assets.cli.options import AS_JSON, ROOT
 from marin_assets.cli.show_lineage import stores_of
 from recipes import data as recipes_data
-from recipes import runs
+from recipes import runs, tokenized
 from recipes.catalogue_table import markdown
 from recipes.lab import declarations
 from recipes.records.run import Run
@@ -57,7 +57,7 @@ def print_heldout(run: str, store: Store, kib_per_domain: int) -> None:
     """
     declared = declarations().run(run)
     corpora = [locate([store], node.name) for node in recipes_data.corpora(declared.corpus)]
-    artifact = locate([store], recipes_data.tokenizer(declared.tokens).name)
+    artifact = locate([store], tokenized.tokenizer(declared.tokens).name)
     tokenizer, start_token = open_tokenizer(artifact, declared.spec.model.vocab_size)
     task = TaskSpec("heldout", "perplexity", max_bytes_per_domain=kib_per_domain << 10)
     for record in heldout_lines(corpora, tokenizer, start_token, task):

@@ -11,7 +11,7 @@ from lineage.build.nodes import ancestors_first
 from lineage.build.plan import build_all
 from lineage.order.mixture import StepPhase
 from marin_assets.declared_table import tabled
-from recipes import data
+from recipes import data, tokenized
 from recipes.lab import Declarations
 from recipes.pipeline import cleaned_of_vendored_items
 from recipes.records.data import Corpus, Scope
@@ -33,12 +33,12 @@ def wider() -> Run:
 
 def test_the_run_of_the_page_reads_the_caches_that_are_there_and_adds_one() -> None:
     run, old = wider(), default_mix().tokens
-    before = data.mixture(default_mix(), run.batches).inputs["caches"]
-    *caches, added = data.mixture(run.data, run.batches).inputs["caches"]
+    before = tokenized.mixture(default_mix(), run.batches).inputs["caches"]
+    *caches, added = tokenized.mixture(run.data, run.batches).inputs["caches"]
     assert all(cache is its for cache, its in zip(caches, before, strict=True)) and added.partition == "perl_pod"
-    assert added.inputs["tokenizer"] == data.tokenizer(old)
+    assert added.inputs["tokenizer"] == tokenized.tokenizer(old)
     assert data.corpora(run.corpus)[:-1] == data.corpora(old.corpus)
-    assert data.card(run.tokens, "wiki") == data.card(old, "wiki")
+    assert tokenized.card(run.tokens, "wiki") == tokenized.card(old, "wiki")
 
 
 def test_the_search_for_duplicates_has_the_earlier_one_as_an_input_and_not_the_other_way() -> None:
@@ -110,7 +110,7 @@ def test_tokens_of_another_tokenizer_make_all_caches_again() -> None:
     corpus = wider().corpus
     again = Tokens("again", corpus, TrainedTokenizer("again", 300))
     assert again.own_sources == corpus.sources
-    assert data.token_cache(again, "wiki").inputs["corpus"] == data.corpus(corpus.earlier, "wiki")
+    assert tokenized.token_cache(again, "wiki").inputs["corpus"] == data.corpus(corpus.earlier, "wiki")
 
 
 @pytest.mark.slow
@@ -122,6 +122,6 @@ def test_a_source_is_added_to_a_corpus_that_stays(tmp_path: Path) -> None:
     corpus = Corpus("second", Scope("second", ("stdlib_html",), earlier=first.scope), cleaned, earlier=first)
     mix = Mix("both", old.grown("second", corpus), (StepPhase(0, (("vendored_prose", 0.5), ("stdlib_html", 0.5))),))
     store = Store(str(tmp_path))
-    before = build_all(store, [data.token_cache(old, "vendored_prose")])
-    mixture, after = build_all(store, [data.mixture(mix, tiny().batches), data.token_cache(old, "vendored_prose")])
+    before = build_all(store, [tokenized.token_cache(old, "vendored_prose")])
+    mixture, after = build_all(store, [tokenized.mixture(mix, tiny().batches), tokenized.token_cache(old, "vendored_prose")])
     assert [after] == before and len(store.parents(mixture)) == 2

@@ -5,11 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from marin_assets.data import token_assets
-from recipes.data import token_cache, tokenizer
 from recipes.records.narrowing import Narrowing
 from recipes.records.run import Run
 from recipes.runs import checkpoint, hf_model
 from recipes.studies.default import tiny
+from recipes.tokenized import token_cache, tokenizer
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "recipes" / "train_on_chat.md"
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recipes.data import tokenizer
 from recipes.records.run import AtStep
 from recipes.runs import checkpoint, preference_scores, reference
 from recipes.studies.preferences import ARMS, EARLY, SEED, addition_dpo, addition_sft, preferring
+from recipes.tokenized import tokenizer
 from trainer.spec.objectives import NextToken
 
 ADDITION = Path(__file__).resolve().parents[2] / "data" / "addition"

@@ -6,7 +6,7 @@ import pytest
 
 from lineage.build.nodes import ancestors_first
 from marin_assets.declared_table import tabled
-from recipes.data import corpora, tokenizer
+from recipes.data import corpora
 from recipes.lab import Declarations
 from recipes.proxies import Proxy, proxy_verdict
 from recipes.records.data import Corpus
@@ -18,6 +18,7 @@ from recipes.studies.mixing import base as judge
 from recipes.studies.proxy import best_half_judged
 from recipes.studies.small_models import small_mix
 from recipes.sweeps import result
+from recipes.tokenized import tokenizer
 from trainer.spec.config import WarmStart
 
 

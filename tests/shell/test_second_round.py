@@ -18,12 +18,12 @@ from lineage.order.chosen import WEIGHTS
 from lineage.storage.digests import identity_digest
 from lineage.writing.write import writing
 from marin_assets.declared_table import tabled
-from recipes.data import token_cache
 from recipes.lab import Declarations
 from recipes.records.run import Run
 from recipes.records.tokens import Mix, Tokens, TrainedTokenizer
 from recipes.swarms import Swarm, every_run, proposal, second_proposal, snr
 from recipes.sweeps import RESULT_CONFIG, result, results, trial
+from recipes.tokenized import token_cache
 from resources.lab import LabResource
 from science.mixtures.next_round import NextMixtures
 from science.mixtures.proposal_stage import SwarmProposalConfig
