@@ -30,10 +30,12 @@ def test_the_run_fails_within_minutes_and_names_the_test(tmp_path: Path, text: s
     (tmp_path / "test_small.py").write_text(text)
     (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
     folders = [ROOT, ROOT / "tests", ROOT / "tests" / "lab"]
+    # At its end pytest deletes temporary folders of older runs. Those of this suite hold a million files (300 s in CI).
+    places = {"PYTHONPATH": ":".join(map(str, folders)), "PYTEST_DEBUG_TEMPROOT": str(tmp_path)}
     ended = subprocess.run(
         [sys.executable, "-m", "pytest", "-n", "2", "-o", "faulthandler_timeout=5", "-W", "ignore", "test_small.py"],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": ":".join(map(str, folders))},
+        env=os.environ | places,
         capture_output=True,
         text=True,
         timeout=300,
