@@ -17,10 +17,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from datakit.contamination.answers import answer_ends
 from datakit.contamination.bounds import may_align
 from datakit.contamination.policy import Window, WindowRules
 from datakit.text.arrays import load_all, save_all
-from datakit.text.ngram_index import Floats, GramIndex, Ints, UInt64s
+from datakit.text.ngram_index import Floats, GramIndex, Ints, UInt64s, grams_in_table
 
 ALIGNED_CHANNELS = ("question", "passage", "solution", "code")
 """`answer` is not aligned: a reworded answer alone is a statement of fact that any text may make (half of the false
@@ -37,7 +38,10 @@ class AlignedChannels:
     """The words of every channel in flat arrays: channel `c` has the words `bounds[c]` to `bounds[c + 1]`.
 
     `hashes` and `information` [words]; `needed` [channels] is the score that flags a channel, `partial` that of
-    a part of it, both infinite if it is not aligned; `seeds` are the runs that place a channel.
+    a part of it, both infinite if it is not aligned; `seeds` are the runs that place a channel. `answers` [channels]:
+    the channel that answers a question, or -1; `answered` [channels] is the score that flags a question whose answer
+    follows, infinite if its answer proves nothing. `answered_seeds` are shorter runs that place short questions, and
+    count only where the answer follows.
     """
 
     hashes: UInt64s
@@ -45,10 +49,14 @@ class AlignedChannels:
     bounds: Ints
     needed: Floats
     partial: Floats
+    answers: Ints
+    answered: Floats
     seeds: GramIndex
+    answered_seeds: GramIndex
 
     def save(self, folder: Path) -> None:
         self.seeds.save(folder / "seeds")
+        self.answered_seeds.save(folder / "answered_seeds")
         save_all(
             folder,
             hashes=self.hashes,
@@ -56,11 +64,14 @@ class AlignedChannels:
             bounds=self.bounds,
             needed=self.needed,
             partial=self.partial,
+            answers=self.answers,
+            answered=self.answered,
         )
 
     @classmethod
     def load(cls, folder: Path) -> "AlignedChannels":
-        return cls(seeds=GramIndex.load(folder / "seeds"), **load_all(folder))
+        seeds, answered_seeds = (GramIndex.load(folder / name) for name in ("seeds", "answered_seeds"))
+        return cls(seeds=seeds, answered_seeds=answered_seeds, **load_all(folder))
 
 
 @dataclass(frozen=True)
@@ -68,51 +79,79 @@ class Placements:
     """Placements of channels over documents [placements]: the channel's first word lies on word `starts` of all
     documents' words.
 
-    A start may lie outside the document, or be negative, if the document holds only the end of the channel.
+    A start may lie outside the document, or be negative, if the document holds only the end of the channel. `ends`: the
+    word after the answer that follows, or 0. `needed`: the score that flags the channel here; `least`: the lowest score
+    that matters.
     """
 
     documents: Ints
     channels: Ints
     starts: Ints
+    ends: Ints
+    needed: Floats
+    least: Floats
+
+    def rows(self) -> Ints:
+        """Return int64 [placements, 3]: document, channel, start."""
+        return np.stack([self.documents, self.channels, self.starts], axis=1)
 
     def of(self, rows: slice | Ints) -> "Placements":
-        return Placements(self.documents[rows], self.channels[rows], self.starts[rows])
+        whole_numbers = (column[rows] for column in (self.documents, self.channels, self.starts, self.ends))
+        return Placements(*whole_numbers, needed=self.needed[rows], least=self.least[rows])
 
 
 def aligned_windows(
     words: UInt64s, bounds: Ints, begins: Ints, channels: AlignedChannels, config: WindowRules
-) -> Iterator[tuple[tuple[int, int], Window]]:
-    """Return ((document, channel), best placement) of every pair that alignment flags or finds in part.
+) -> Iterator[tuple[tuple[int, int], tuple[Window, bool]]]:
+    """Return ((document, channel), (best placement, whether it flags the channel)) of every pair that alignment flags or
+    finds in part.
 
-    `words` and `bounds`: the words of all documents, flat; `begins`: where seeds may begin. The window's coverage holds
+    `words` and `bounds`: the words of all documents, flat; `begins`: where `seeds` may begin. The window's coverage holds
     the score.
     """
-    placed = _placements(words, bounds, begins, channels)
-    rows = np.stack([placed.documents, placed.channels, placed.starts], axis=1)
-    wanted = channels.hashes, channels.information, channels.bounds, channels.partial
-    placed = placed.of(np.flatnonzero(may_align(words, bounds, rows, *wanted, config.align_slack)))
+    placed = _placements(words, bounds, begins, channels, config)
+    wanted = channels.hashes, channels.information, channels.bounds, placed.least
+    placed = placed.of(np.flatnonzero(may_align(words, bounds, placed.rows(), *wanted, config.align_slack)))
     scores = np.concatenate([np.empty(0), *_scores(words, bounds, placed, channels, config.align_slack)])
-    chosen = np.flatnonzero(scores >= channels.partial[placed.channels])
+    chosen = np.flatnonzero(scores >= placed.least)
     placed, scores = placed.of(chosen), scores[chosen]
-    best_first = np.lexsort((placed.starts, -scores, placed.channels, placed.documents))
+    stands = scores >= placed.needed
+    best_first = np.lexsort((placed.starts, -scores, ~stands, placed.channels, placed.documents))
     seen: set[tuple[int, int]] = set()
     for row in best_first.tolist():
         pair = int(placed.documents[row]), int(placed.channels[row])
         if pair not in seen:
             seen.add(pair)
-            yield pair, _window(words, bounds, channels, *pair, int(placed.starts[row]), float(scores[row]))
+            place = int(placed.starts[row]), int(placed.ends[row])
+            yield pair, (_window(words, bounds, channels, *pair, *place, float(scores[row])), bool(stands[row]))
 
 
-def _placements(words: UInt64s, bounds: Ints, begins: Ints, channels: AlignedChannels) -> Placements:
-    """Return each place of a channel in a document once, however many seeds agree on it."""
-    where, channel, position = channels.seeds.expand(*channels.seeds.lookup_at(words, bounds, begins))
+def _placements(words: UInt64s, bounds: Ints, begins: Ints, channels: AlignedChannels, config: WindowRules) -> Placements:
+    """Return every place of a channel in a document, with the scores that count there."""
+    short = channels.answered_seeds
+    any_text = _seeded(words, bounds, begins, channels.seeds)
+    if_answered = _seeded(words, bounds, grams_in_table(short.table, words, short.n), short)
+    rows = np.concatenate([any_text, if_answered])
+    wanted = channels.answers, channels.hashes, channels.information, channels.bounds
+    ends = answer_ends(words, bounds, rows, *wanted, config.answer_gap_words, config.aligned_share)
+    documents, channel, starts = rows.T
+    counts = np.arange(len(rows)) < len(any_text)
+    needed = np.where(counts, channels.needed[channel], np.inf)
+    needed = np.where(ends > 0, np.minimum(needed, channels.answered[channel]), needed)
+    least = np.minimum(needed, np.where(counts, channels.partial[channel], np.inf))
+    return Placements(documents, channel, starts, ends, needed, least)
+
+
+def _seeded(words: UInt64s, bounds: Ints, begins: Ints, seeds: GramIndex) -> Ints:
+    """Return int64 [placements, 3], document, channel and start: each place once, however many seeds agree on it."""
+    where, channel, position = seeds.expand(*seeds.lookup_at(words, bounds, begins))
     documents = np.searchsorted(bounds, where, side="right") - 1
     starts = where - position
     order = np.lexsort((starts, channel, documents))
-    documents, channel, starts = documents[order], channel[order], starts[order]
-    is_new = np.ones(len(order), np.bool_)
-    is_new[1:] = (np.diff(documents) != 0) | (np.diff(channel) != 0) | (np.diff(starts) != 0)
-    return Placements(documents[is_new], channel[is_new], starts[is_new])
+    rows = np.stack([documents, channel, starts], axis=1)[order]
+    is_new = np.ones(len(rows), np.bool_)
+    is_new[1:] = np.any(np.diff(rows, axis=0) != 0, axis=1)
+    return rows[is_new]
 
 
 def _scores(words: UInt64s, bounds: Ints, placed: Placements, channels: AlignedChannels, slack: int) -> Iterator[Floats]:
@@ -139,15 +178,17 @@ def _scores(words: UInt64s, bounds: Ints, placed: Placements, channels: AlignedC
 
 
 def _window(
-    words: UInt64s, bounds: Ints, channels: AlignedChannels, document: int, channel: int, start: int, score: float
+    words: UInt64s, bounds: Ints, channels: AlignedChannels, document: int, channel: int, start: int, end: int, score: float
 ) -> Window:
-    """Return the stretch of the document that the channel lies on; its run is what both share without a shift."""
+    """Return the stretch of the document that the channel lies on, to the answer's `end` if one follows; its run is what
+    both share without a shift.
+    """
     text = words[bounds[document] : bounds[document + 1]]
     wanted = channels.hashes[channels.bounds[channel] : channels.bounds[channel + 1]]
     low = start - int(bounds[document])
     first, last = max(low, 0), min(low + len(wanted), len(text))
     same = text[first:last] == wanted[first - low : last - low]
-    return Window(score, _longest_true(same), first, last)
+    return Window(score, _longest_true(same), first, max(last, end - int(bounds[document])))
 
 
 def _longest_true(values: NDArray[np.bool_]) -> int:

@@ -108,10 +108,10 @@ def may_align(
     hashes: UInt64s,
     information: Floats,
     channel_bounds: Ints,
-    partial: Floats,
+    least: Floats,
     slack: int,
 ) -> NDArray[np.bool_]:
-    """Return bool [placements]: whether a placement may reach the score `partial` [channels] (`alignment.Placements`).
+    """Return bool [placements]: whether a placement may reach its score `least` [placements] (`alignment.Placements`).
 
     `placed` [placements, 3]: document, channel, start.
     """
@@ -121,9 +121,10 @@ def may_align(
         low, high = bounds[document], bounds[document + 1]
         first, last = channel_bounds[channel], channel_bounds[channel + 1]
         in_place, known, known_in_place = 0, 0.0, 0.0
-        least = (last - first) * (partial[channel] - SLACK)
+        score = least[row] - SLACK
+        few = (last - first) * score
         for word in range(first, last):
-            if in_place + last - word < least:
+            if in_place + last - word < few:
                 break
             middle = start + word - first
             known += information[word]
@@ -132,5 +133,5 @@ def may_align(
                     in_place += 1
                     known_in_place += information[word]
                     break
-        may[row] = in_place >= least and known_in_place >= known * (partial[channel] - SLACK)
+        may[row] = in_place >= few and known_in_place >= known * score
     return may

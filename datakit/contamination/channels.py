@@ -9,6 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from datakit.contamination.alignment import ALIGNED_CHANNELS, AlignedChannels
+from datakit.contamination.answers import answer_channels
 from datakit.contamination.policy import WindowRules, word_weights
 from datakit.text.arrays import load, load_all, save, save_all
 from datakit.text.canonical_text import canonical_bytes
@@ -146,7 +147,7 @@ def index_items(channels: pl.DataFrame, config: WindowRules) -> ItemIndex:
     exact = _channel_grams(words, words.hashes, long_words, np.ones_like(wordy), item_of_channel, config)
     masked = _channel_grams(words, words.masked(), long_words, wordy, item_of_channel, config)
     may_align = exact.is_matchable() & channels["channel"].is_in(ALIGNED_CHANNELS).to_numpy()
-    aligned = _aligned_channels(words, long_words, may_align, item_of_channel, config)
+    aligned = _aligned_channels(words, long_words, channels, may_align, config)
     begins = [words.bounds[grams.channels] + grams.positions for grams in (exact.index, masked.index, aligned.seeds)]
     prefixes = grams_at(words.masked(), np.unique(np.concatenate(begins)), config.seed_words)
     return ItemIndex(exact, masked, aligned, bit_table(np.unique(prefixes)))
@@ -183,27 +184,43 @@ def _channel_grams(
 
 
 def _aligned_channels(
-    words: Words, long_words: NDArray[np.bool_], wanted: NDArray[np.bool_], item_of_channel: Ints, config: WindowRules
+    words: Words, long_words: NDArray[np.bool_], channels: pl.DataFrame, wanted: NDArray[np.bool_], config: WindowRules
 ) -> AlignedChannels:
-    """Choose seeds: runs that few items share and that have content, by the same rules as grams."""
-    n, lengths = config.seed_words, np.diff(words.bounds)
-    at, channels, positions = _gram_places(words.bounds, n, max(len(words.hashes) - n + 1, 0))
-    seeds = gram_hashes(words.hashes, n)[at]
-    is_rare = _gram_weights(seeds, item_of_channel[channels], config) >= 1
+    item_of_channel, lengths = channels["item"].to_numpy(), np.diff(words.bounds)
     is_varied = _different_words(words) >= np.minimum(config.min_channel_words, lengths - config.max_repeats)
     aligned = wanted & (lengths <= config.max_aligned_words) & is_varied
-    is_used = is_rare & _has_content(words.hashes, long_words, n, config)[at] & aligned[channels]
-    item_of_word = np.repeat(item_of_channel, lengths)
     num_items = len(np.unique(item_of_channel))
+    information = np.log1p(num_items / _items_with(words.hashes, np.repeat(item_of_channel, lengths)))
     needed = config.needed_alignment(lengths)
+    answers = answer_channels(channels)
+    has_word = segment_sums((words.num_bytes >= 2) & ~words.is_number, words.bounds) > 0
+    proves = has_word & (segment_sums(information, words.bounds) >= config.min_answer_information)
+    is_answered = aligned & (answers >= 0) & proves[answers]
+    is_short = is_answered & (lengths <= config.max_answered_words)
     return AlignedChannels(
         hashes=words.hashes,
-        information=np.log1p(num_items / _items_with(words.hashes, item_of_word)),
+        information=information,
         bounds=words.bounds,
         needed=np.where(aligned, needed, np.inf),
         partial=np.where(aligned, config.partial_of(lengths, needed * lengths) / np.maximum(lengths, 1), np.inf),
-        seeds=build_index(seeds, is_used.astype(np.float64), channels, positions, n),
+        answers=answers,
+        answered=np.where(is_answered, config.answered_share, np.inf),
+        seeds=_seeds(words, long_words, aligned, item_of_channel, config.seed_words, config),
+        answered_seeds=_seeds(words, long_words, is_short, item_of_channel, config.answered_seed_words, config),
     )
+
+
+def _seeds(
+    words: Words, long_words: NDArray[np.bool_], wanted: NDArray[np.bool_], item_of_channel: Ints, n: int, config: WindowRules
+) -> GramIndex:
+    """Index the runs of `n` words that place the `wanted` [channels]: few items share them, and they have content by the
+    same rules as grams.
+    """
+    at, channels, positions = _gram_places(words.bounds, n, max(len(words.hashes) - n + 1, 0))
+    seeds = gram_hashes(words.hashes, n)[at]
+    is_rare = _gram_weights(seeds, item_of_channel[channels], config) >= 1
+    is_used = is_rare & _has_content(words.hashes, long_words, n, config)[at] & wanted[channels]
+    return build_index(seeds, is_used.astype(np.float64), channels, positions, n)
 
 
 def _gram_places(bounds: Ints, n: int, num_grams: int) -> tuple[Ints, Ints, Ints]:

@@ -74,11 +74,13 @@ class _Hits:
 
 @dataclass(frozen=True)
 class _AllWindows:
-    """Return the best window of every pair (document, channel), by each way of matching."""
+    """Return the best window of every pair (document, channel), by each way of matching; of alignment also whether it
+    flags the channel.
+    """
 
     exact: _Windows
     masked: _Windows
-    aligned: _Windows
+    aligned: dict[tuple[int, int], tuple[Window, bool]]
 
 
 def _all_windows(words: Words, index: ItemIndex, config: WindowRules) -> tuple[tuple[_Hits, _Hits], _AllWindows]:
@@ -103,13 +105,14 @@ def _verdicts(windows: _AllWindows, index: ItemIndex, config: WindowRules) -> It
 
 def _verdict(pair: tuple[int, int], windows: _AllWindows, index: ItemIndex, config: WindowRules) -> tuple[Tier, Window] | None:
     _, channel = pair
-    own, numberless, placed = windows.exact.get(pair), windows.masked.get(pair), windows.aligned.get(pair)
+    own, numberless = windows.exact.get(pair), windows.masked.get(pair)
+    placed, stands = windows.aligned.get(pair, (None, False))
     tier = None if own is None else _own_tier(own, channel, index, config)
     if own is not None and tier in STANDING_TIERS:
         return tier, own
     if numberless is not None and numberless.coverage >= index.masked.needed_coverage(channel):
         return "template", numberless
-    if placed is not None and placed.coverage >= index.aligned.needed[channel]:
+    if placed is not None and stands:
         return "near", placed
     if placed is not None and tier != PARTIAL:
         return PARTIAL, placed

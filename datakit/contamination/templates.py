@@ -38,7 +38,9 @@ def without_templates(index: ItemIndex, common: pl.DataFrame, config: WindowRule
             information=information,
             needed=np.where(may_align, aligned.needed, np.inf),
             partial=np.where(may_align, aligned.partial, np.inf),
+            answered=np.where(may_align, aligned.answered, np.inf),
             seeds=_postings_of(aligned.seeds, may_align),
+            answered_seeds=_postings_of(aligned.answered_seeds, may_align),
         ),
     )
 

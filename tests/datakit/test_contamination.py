@@ -53,10 +53,15 @@ def vendored_items(task: str) -> pl.DataFrame:
 # --- parity with a slow obvious scorer -------------------------------------------------------------------------------------
 
 
-def slow_scan(texts: list[str], questions: list[str], config: ContaminationConfig) -> dict[tuple[int, int], tuple]:
-    """The definition, word by word: (tier, coverage, longest run) of every pair that has a tier. No number masking."""
+def slow_scan(
+    texts: list[str], questions: list[str], answers: list[str], config: ContaminationConfig
+) -> dict[tuple[int, int], tuple]:
+    """The definition, word by word: (tier, coverage, longest run) of every pair of a document and a question that has a tier.
+    Answers of at most three words, which match nothing themselves. No number masking.
+    """
     n = config.gram_words
     channels = [canonical_bytes(question).decode().split() for question in questions]
+    replies = [canonical_bytes(answer).decode().split() for answer in answers]
 
     def grams(words: list[str]) -> list[tuple[str, ...]]:
         return [tuple(words[i : i + n]) for i in range(len(words) - n + 1)]
@@ -107,7 +112,7 @@ def slow_scan(texts: list[str], questions: list[str], config: ContaminationConfi
                 results[d, c] = ("partial", *longest)
             elif longest[1] >= config.fragment_words:
                 results[d, c] = ("fragment", *longest)
-            aligned = slow_alignment(document, words, channels, config)
+            aligned = slow_alignment(document, words, replies[c], channels, replies, config)
             weaker = {"near": ("partial", "fragment", ""), "partial": ("fragment", "")}
             if aligned is not None and results.get((d, c), ("",))[0] in weaker[aligned[0]]:
                 results[d, c] = aligned
@@ -115,39 +120,73 @@ def slow_scan(texts: list[str], questions: list[str], config: ContaminationConfi
 
 
 def slow_alignment(
-    document: list[str], words: list[str], channels: list[list[str]], config: ContaminationConfig
+    document: list[str],
+    words: list[str],
+    answer: list[str],
+    channels: list[list[str]],
+    replies: list[list[str]],
+    config: ContaminationConfig,
 ) -> tuple[str, float, int] | None:
     """(tier, score, longest run) of a channel's best placement, when it flags the channel or is half of it."""
-    n = config.seed_words
 
     def is_seed(gram: list[str]) -> bool:
-        num_items = sum(any(other[i : i + n] == gram for i in range(len(other) - n + 1)) for other in channels)
+        def holds(other: list[str]) -> bool:
+            return any(other[i : i + len(gram)] == gram for i in range(len(other) - len(gram) + 1))
+
+        num_items = sum(holds(own) or holds(reply) for own, reply in zip(channels, replies, strict=True))
         long_words = [word for word in gram if len(word.encode()) >= 3 and not word.isdigit()]
         content = len(long_words) >= config.min_gram_long_words and len(set(gram)) >= config.min_gram_distinct_words
         return content and num_items <= config.common_items
 
+    def starts_of(n: int) -> set[int]:
+        seeds = [(j, words[j : j + n]) for j in range(len(words) - n + 1)]
+        places = range(len(document) - n + 1)
+        return {i - j for j, seed in seeds for i in places if document[i : i + n] == seed and is_seed(seed)}
+
     def at(place: int) -> str | None:
         return document[place] if 0 <= place < len(document) else None
 
-    information = [math.log(1 + len(channels) / sum(word in other for other in channels)) for word in words]
-    starts = set()
+    def information_of(word: str) -> float:
+        items = [own + reply for own, reply in zip(channels, replies, strict=True)]
+        return math.log(1 + len(items) / sum(word in item for item in items))
+
+    def is_answered(start: int) -> bool:
+        end = start + len(words)
+        for place in range(max(end, 0), min(end + config.answer_gap_words + 1, len(document))):
+            same = [at(place + k) == word for k, word in enumerate(answer)]
+            informed = sum(information_of(word) for word, is_same in zip(answer, same, strict=True) if is_same)
+            needed = config.aligned_share * sum(map(information_of, answer))
+            if sum(same) >= config.aligned_share * len(answer) and informed >= needed:
+                return True
+        return False
+
+    information = [information_of(word) for word in words]
+    proves = sum(map(information_of, answer)) >= config.min_answer_information and any(
+        len(word) >= 2 and not word.isdigit() for word in answer
+    )
     is_varied = len(set(words)) >= min(config.min_channel_words, len(words) - config.max_repeats)
-    if len(words) <= config.max_aligned_words and is_varied:
-        for j in range(len(words) - n + 1):
-            seed = words[j : j + n]
-            starts |= {i - j for i in range(len(document) - n + 1) if document[i : i + n] == seed and is_seed(seed)}
+    if len(words) > config.max_aligned_words or not is_varied:
+        return None
+    starts = starts_of(config.seed_words)
+    if_answered = starts_of(config.answered_seed_words) if len(words) <= config.max_answered_words else set()
     measured = []
-    for start in sorted(starts):
+    for start in sorted(starts | if_answered):
         slack = range(-config.align_slack, config.align_slack + 1)
         in_place = [any(at(start + j + shift) == word for shift in slack) for j, word in enumerate(words)]
         informed = sum(i for i, is_in_place in zip(information, in_place, strict=True) if is_in_place) / sum(information)
         runs = itertools.groupby(at(start + j) == word for j, word in enumerate(words))
         run = max((len(list(group)) for same, group in runs if same), default=0)
-        measured.append((round(min(sum(in_place) / len(words), informed), 6), run))
-    best = max(measured, key=lambda m: m[0], default=(0.0, 0))
-    if best[0] >= float(config.needed_alignment(np.array(len(words)))):
-        return ("near", *best)
-    return ("partial", *best) if best[0] >= max(config.partial_share, config.partial_words / len(words)) else None
+        score = round(min(sum(in_place) / len(words), informed), 6)
+        needed = float(config.needed_alignment(np.array(len(words)))) if start in starts else math.inf
+        if proves and is_answered(start):
+            needed = min(needed, config.answered_share)
+        partial = max(config.partial_share, config.partial_words / len(words)) if start in starts else math.inf
+        if score >= min(needed, partial):
+            measured.append((score >= needed, score, -start, run))
+    if not measured:
+        return None
+    stands, score, _, run = max(measured)
+    return "near" if stands else "partial", score, run
 
 
 def slow_run(document: list[str], words: list[str], starts: set[int], n: int) -> int:
@@ -169,33 +208,61 @@ def slow_run(document: list[str], words: list[str], starts: set[int], n: int) ->
 
 VOCABULARY = ["river", "stone", "of", "7", "12", "light", "a"]
 SENTENCE = st.lists(st.sampled_from(VOCABULARY), min_size=0, max_size=30).map(" ".join)
+MANY_WORDS = [*VOCABULARY, "harbour", "copper", "seldom", "window", "gather", "to", "candle", "winter", "silver", "engine"]
+ANSWERS = ["", "river", "of", "7", "a", "stone light", "copper to", "candle to river"]
 
 
-@given(st.lists(SENTENCE, min_size=1, max_size=6), st.lists(SENTENCE, min_size=1, max_size=3), st.randoms())
-def test_the_scan_agrees_with_the_definition_word_by_word(questions, fillers, choose: random.Random):
-    texts = [f"{filler} {choose.choice(questions)[choose.randrange(12) :]} {filler[5:]}" for filler in fillers]
-    config = ContaminationConfig(
-        gap_words=2,
-        fragment_words=7,
-        partial_run_words=9,
-        long_run_words=12,
-        partial_words=4,
-        common_items=1,
-        ignored_items=3,
-        min_template_words=500,
-        max_aligned_words=20,
-        max_repeats=9,
-        align_slack=1,
-    )
-    channels = channel_table(item_table(*({"question": question} for question in questions)))
-    kept = [questions[row] for row in channels["item"]]
+PARITY = ContaminationConfig(
+    gap_words=2,
+    fragment_words=7,
+    partial_run_words=9,
+    long_run_words=12,
+    partial_words=4,
+    common_items=1,
+    ignored_items=3,
+    min_template_words=500,
+    max_aligned_words=20,
+    max_repeats=9,
+    align_slack=1,
+    short_aligned_share=0.6,
+    aligned_share=0.5,
+    answered_share=0.4,
+    answer_gap_words=1,
+    min_answer_information=0.8,
+    max_answered_words=14,
+)
+
+
+def assert_scans_agree(texts: list[str], questions: list[str], answers: list[str]) -> None:
+    channels = channel_table(item_table(*({"question": q, "answer": a} for q, a in zip(questions, answers, strict=True))))
+    question_of = dict(channels.with_row_index("row").filter(channel="question").select("row", "item").rows())
     matches = {
-        (m.document, m.channel): (m.tier, m.score, m.longest_run) for m in scan(texts, index_items(channels, config), config)
+        (m.document, question_of[m.channel]): (m.tier, m.score, m.longest_run)
+        for m in scan(texts, index_items(channels, PARITY), PARITY)
     }
-    expected = slow_scan(texts, kept, config)
+    expected = slow_scan(texts, questions, answers, PARITY)
     assert matches.keys() == expected.keys()
     for pair, (tier, score, run) in expected.items():
         assert matches[pair] == (tier, pytest.approx(score, abs=1e-4), run)
+
+
+@given(st.lists(SENTENCE.filter(bool), min_size=1, max_size=6), st.lists(SENTENCE, min_size=1, max_size=3), st.randoms())
+def test_the_scan_agrees_with_the_definition_word_by_word(questions, fillers, choose: random.Random):
+    texts = [f"{filler} {choose.choice(questions)[choose.randrange(12) :]} {filler[5:]}" for filler in fillers]
+    assert_scans_agree(texts, questions, [choose.choice(ANSWERS) for _ in questions])
+
+
+@given(st.lists(st.permutations(MANY_WORDS).map(lambda words: words[:17]), min_size=2, max_size=5), st.randoms())
+def test_questions_with_many_edits_and_their_answers_agree_with_the_definition(orders, choose: random.Random):
+    """A third of the words replaced, then up to two other words, then the answer, whole or in part."""
+    questions = [" ".join(order[: choose.randrange(8, 18)]) for order in orders]
+    answers = [choose.choice(ANSWERS) for _ in questions]
+    texts = []
+    for question, answer in zip(questions, answers, strict=True):
+        words = [word if choose.random() < 0.65 else "other" for word in question.split()]
+        between = ["other"] * choose.randrange(3)
+        texts.append(" ".join(["before", *words, *between, *answer.split()[choose.randrange(2) :], "behind"]))
+    assert_scans_agree(texts, questions, answers)
 
 
 @given(st.lists(SENTENCE, min_size=1, max_size=6), st.lists(SENTENCE, min_size=1, max_size=3), st.randoms())
@@ -222,6 +289,23 @@ def test_a_few_shared_words_of_long_questions_are_not_scored(monkeypatch):
 
 
 # --- what is found ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_much_edited_question_is_found_where_its_answer_follows():
+    """Three of eight words are replaced. A number proves nothing: formulas are full of them."""
+    other = [{"question": f"why does the {word} engine need copper wire", "answer": "heat"} for word in MANY_WORDS]
+    asked = {"question": "does a green harbour candle float in seawater", "answer": "never again"}
+    edited = "Question: window a green harbour candle seldom in seven"
+    channels = channel_table(item_table(asked, *other))
+
+    def tiers(text: str, channels: pl.DataFrame = channels) -> list[str]:
+        config = ContaminationConfig()
+        return [match.tier for match in scan([text], index_items(channels, config), config)]
+
+    assert tiers(f"{edited} Answer: never again") == ["near"]
+    assert tiers(edited) == tiers(f"{edited} Answer: always") == []
+    assert tiers(f"{edited} {PROSE} never again") == [], "the answer stands elsewhere"
+    assert tiers(f"{edited} 42", channel_table(item_table({**asked, "answer": "42"}, *other))) == []
 
 
 def without_tags(text: str) -> str:
