@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from datakit.readers.lines import decompressed
 from datakit.readers.read import read_file
-from datakit.readers.record_files import decompressed, read_records
+from datakit.readers.record_files import read_records
 from datakit.sources.file_choice import is_held_out
 from datakit.sources.record import Record
 from datakit.sources.source import Domain, Format, Records

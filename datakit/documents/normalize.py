@@ -2,26 +2,26 @@
 
 Runs of whitespace longer than 128 characters are capped (128 is the longest run that one Llama token absorbs;
 multi-megabyte runs made Marin's tokenizers run out of memory, marin#4588). There are three kinds of shards, and each
-survives a kill: raw files are parsed into sorted runs; too many runs are merged into fewer; every part of the output is
-merged from all runs. The first record of every id is kept, so the result depends on neither workers nor shards, and
-memory does not grow with the source.
+survives a kill: raw files, cut by `datakit.documents.file_pieces`, are parsed into sorted runs; too many runs are merged
+into fewer; every part of the output is merged from all runs. The first record of every id is kept, so the result depends
+on neither workers nor shards, and memory does not grow with the source.
 """
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from datakit.documents.drop_samples import SAMPLE_CHARS, DropSamples, joined
+from datakit.documents.file_pieces import Piece, groups_of_pieces
 from datakit.documents.parts import DOCUMENTS, TARGET_PART_BYTES, part_name, text_bytes, write_parquet, writing_part
 from datakit.documents.schemas import DOCUMENT_SCHEMA
 from datakit.documents.sorted_runs import Cut, IdRange, RunWriter, merge_into_run, merged
 from datakit.documents.whitespace import WhitespaceCap
 from datakit.readers.conversations import CONVERSATION_FIELD, with_strings
 from datakit.readers.read import read_file
-from datakit.readers.record_files import Span, spans
 from datakit.readers.steps import after, prepared
 from datakit.sources.record import LONE_SURROGATE, Record, Unreadable, blank_fault, utf8
 from datakit.sources.redaction import Redaction
@@ -32,9 +32,6 @@ from lineage.shards.run import DIGESTED, SCRATCH_FOLDER
 from lineage.stage import Stage
 from lineage.storage.digests import utf8_digest
 from lineage.writing.writer import Writer
-
-type Piece = tuple[str, Path, Span | None]
-"""Name and path of a raw file, and which piece of it if it is cut."""
 
 CUT = Cut()
 RUNS = f"{SCRATCH_FOLDER}/runs"
@@ -73,7 +70,7 @@ def normalize(out: Writer, config: NormalizeConfig, raw: Artifact, cut: Cut = CU
     files = [(path.relative_to(raw.folder() / FILES).as_posix(), path) for path in raw.files(under=f"{FILES}/")]
     if not files:
         raise ValueError(f"source {config.source}: {raw.name} holds no file below {FILES}/; materialize it again")
-    groups = enumerate(_groups(files, config.format, cut.shard_bytes))
+    groups = enumerate(groups_of_pieces(out, files, config.format, cut))
     largest_first = sorted(groups, key=lambda numbered: -numbered[1][0])
     tasks = {f"parse-{i:05d}": (i, group, config, cut) for i, (_, group) in largest_first}
     parsed = out.map_shards(parse_shard, tasks, omittable=True)
@@ -209,24 +206,6 @@ def _kept_fields(record: Record, whitespace: WhitespaceCap) -> dict[str, str]:
 def _encodable(name: str) -> str:
     """Write lone surrogates of a name or sample as `\udc80`: a bad file name or title must not stop its source."""
     return name.encode("utf-8", "backslashreplace").decode()
-
-
-def _groups(files: Iterable[tuple[str, Path]], format: Format | Records, shard_bytes: int) -> Iterator[tuple[int, list[Piece]]]:
-    """Yield bytes and pieces of shards of about `shard_bytes` in name order: several files, one, or a piece of a large
-    one.
-    """
-    group: list[Piece] = []
-    size = 0
-    for name, path in files:
-        cuts = spans(format, path, shard_bytes) if isinstance(format, Records) else [None]
-        for span in cuts:
-            group.append((name, path, span))
-            size += path.stat().st_size // len(cuts)
-            if size >= shard_bytes or span is not None:
-                yield size, group
-                group, size = [], 0
-    if group:
-        yield size, group
 
 
 def _total(shards: Mapping[str, Mapping[str, Any]], name: str) -> int:

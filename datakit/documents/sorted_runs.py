@@ -49,6 +49,8 @@ class Cut:
     run_bytes: int = 32 << 20
     block_bytes: int = 64 << 10
     fan_in: int = 512
+    rewritten_bytes: int = 1 << 30
+    """A larger gzip member or zstd frame is first written as files of lines, which are read in parallel."""
 
     @property
     def held_blocks(self) -> int:
@@ -56,7 +58,7 @@ class Cut:
         return 2 * self.fan_in
 
     def __post_init__(self) -> None:
-        for name, least in (("shard_bytes", 1), ("run_bytes", 1), ("block_bytes", 1), ("fan_in", 2)):
+        for name, least in (("shard_bytes", 1), ("run_bytes", 1), ("block_bytes", 1), ("fan_in", 2), ("rewritten_bytes", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"cut.{name} is {getattr(self, name)}; it must be at least {least}")
 

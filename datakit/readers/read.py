@@ -19,8 +19,9 @@ import yaml
 from datakit.readers.commits import read_commits
 from datakit.readers.conversations import conversation_record
 from datakit.readers.html_text import html_to_text
+from datakit.readers.lines import Span
 from datakit.readers.page_encoding import marked_text
-from datakit.readers.record_files import Span, read_records
+from datakit.readers.record_files import read_records
 from datakit.readers.web_archives import read_warc
 from datakit.sources.record import Record, Unreadable
 from datakit.sources.source import Format, Records

@@ -1,53 +1,35 @@
 """Readers of record files: JSONL (plain, gzip, zstd), Parquet and Arrow, streamed.
 
 They read from the path, not from bytes in memory, because a shard of a web corpus is a gigabyte. A bad record is one
-named drop; a file that is damaged as a whole stops the source with its name.
+named drop, and so is one of more than `MAX_RECORD_BYTES`; a file that is damaged as a whole stops the source with its
+name.
 """
 
-import gzip
 import json
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from datakit.readers.conversations import conversation_record
+from datakit.readers.lines import MAX_RECORD_BYTES, READ_BYTES, Span, compression_of, numbered_lines
 from datakit.readers.pairs import pair_record
 from datakit.sources.record import Record, Unreadable, is_damage
 from datakit.sources.source import EndsWith, OneOf, Records
 
 ROWS_PER_BATCH = 1024
 BATCH_BYTES = 8 << 20
-READ_BYTES = 1 << 20
-COMPRESSIONS = MappingProxyType({b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"})
-"""Formats by their first bytes, because names differ: `.zst`, `.zstd`, `.json.gz`, none."""
-
-SKIPPABLE = b"\x2a\x4d\x18"
-"""The last bytes of the magic number of a skippable frame of zstd (RFC 8878, section 3.1.2); the first is 0x50 to 0x5f."""
-
+TOO_LARGE = "record_too_large"
 COMPRESSED_SUFFIXES = (".gz", ".zst", ".zstd")
 ARROW_FILE = b"ARROW1"
 
 
-@dataclass(frozen=True)
-class Span:
-    """A piece of a large file that is read alone: row groups `[start, stop)` of Parquet, or the lines of plain JSONL
-    that begin in the bytes `[start, stop)`.
-    """
-
-    start: int
-    stop: int
-    before: int
-    """Records before it (in JSONL: line ends up to the byte before `start`), so that places keep their numbers."""
-
-
 def spans(format: Records, path: Path, target_bytes: int) -> list[Span | None]:
-    """Cut a file into pieces of about `target_bytes`; [None], the whole file, if it is small or compressed."""
+    """Cut a file into pieces of about `target_bytes`; [None], the whole file, if it is small or compressed: pieces of those
+    are made in steps (`datakit.readers.packed_cuts`).
+    """
     if path.stat().st_size <= target_bytes:
         return [None]
     if format.container == "parquet":
@@ -97,7 +79,7 @@ def read_records(format: Records, name: str, path: Path, span: Span | None = Non
             yield Unreadable(source_id, "not_selected")
         else:
             yield _document(format, source_id, row)
-    if fields and (span is None or span.start == 0):
+    if fields and (span is None or span.is_first):
         _check_field(format, name, fields)
 
 
@@ -151,6 +133,8 @@ def _document(format: Records, source_id: str, row: Mapping[str, Any]) -> Record
 
 
 def _record(source_id: str, text: object, fields: Mapping[str, str]) -> Record | Unreadable:
+    if isinstance(text, str | bytes) and len(text) > MAX_RECORD_BYTES:  # Of a column; lines are never held.
+        return Unreadable(source_id, TOO_LARGE)
     if isinstance(text, bytes):  # A column of bytes, from writers older than Parquet's string type.
         try:
             text = text.decode("utf-8")
@@ -242,70 +226,14 @@ def _arrow(path: Path) -> Iterator[pa.RecordBatch]:
 def _json_lines(name: str, path: Path, span: Span | None) -> Iterator[tuple[str, Mapping[str, Any] | Unreadable]]:
     if name.endswith(COMPRESSED_SUFFIXES) and not path.stat().st_size:
         raise EOFError("it is empty")  # Plain text under such a name is possible: servers decompress what they send.
-    for number, line in _numbered_lines(path, span):
-        if line.strip():
+    for number, line in numbered_lines(path, span):
+        if line is None:
+            yield (place := f"{name}:{number}"), Unreadable(place, TOO_LARGE)
+        elif line and not line.isspace():
             yield (place := f"{name}:{number}"), _parse(place, line)
 
 
-def _numbered_lines(path: Path, span: Span | None) -> Iterator[tuple[int, bytes]]:
-    """Yield lines of a file, or those that begin in a span of it, with their numbers in the file."""
-    if span is None:
-        with decompressed(path) as stream:
-            yield from enumerate(_lines(stream), start=1)
-        return
-    with path.open("rb") as stream:
-        number, position = 1, 0
-        if span.start:  # From the byte before: what precedes the first line end belongs to an earlier line.
-            stream.seek(span.start - 1)
-            number, position = span.before + 2, span.start - 1 + len(stream.readline())
-        while position < span.stop and (line := stream.readline()):
-            yield number, line.removesuffix(b"\n")
-            number, position = number + 1, position + len(line)
-
-
-def compression_of(path: Path) -> str | None:
-    """Return gzip, zstd or None, by the first bytes."""
-    with path.open("rb") as raw:
-        head = raw.read(4)
-    if head[1:] == SKIPPABLE and head[0] >> 4 == 5:
-        return "zstd"  # pzstd and seekable writers put a skippable frame of their own before the data.
-    return next((kind for magic, kind in COMPRESSIONS.items() if head.startswith(magic)), None)
-
-
-class _GzipFile(gzip.GzipFile):
-    """Decompress with Python's reader, which is as fast as Arrow's. Arrow takes zeros after the last member for damage,
-    but tapes and disks pad files with them, and gzip(1) allows it. Anything else there is damage.
-    """
-
-    def read(self, size: int | None = -1) -> bytes:
-        try:
-            return super().read(size)
-        except (EOFError, zlib.error) as error:
-            raise gzip.BadGzipFile(str(error)) from error
-
-
-def decompressed(path: Path) -> pa.NativeFile | gzip.GzipFile:
-    """Open the bytes of a plain, gzip or zstd file. Reading raises OSError if a compressed file is cut or damaged."""
-    compression = compression_of(path)
-    return _GzipFile(path) if compression == "gzip" else pa.input_stream(str(path), compression=compression)
-
-
-def _lines(stream: Any) -> Iterator[bytes]:
-    """Split lines at b"\n" only: text holds the other line ends that `splitlines` would cut at."""
-    held: list[bytes] = []  # The beginning of a line that is longer than a piece.
-    while piece := stream.read(READ_BYTES):
-        first, *others = piece.split(b"\n")
-        held.append(first)
-        if others:
-            yield b"".join(held)
-            *whole, rest = others
-            yield from whole
-            held = [rest]
-    if last := b"".join(held):
-        yield last
-
-
-def _parse(place: str, line: bytes) -> Mapping[str, Any] | Unreadable:
+def _parse(place: str, line: bytes | bytearray) -> Mapping[str, Any] | Unreadable:
     try:
         row = json.loads(line)
     except UnicodeDecodeError:

@@ -18,8 +18,8 @@ from fastwarc.warc import ArchiveIterator, WarcRecord, WarcRecordType
 from resiliparse.extract.html2text import extract_plain_text
 
 from datakit.readers.http_body import BodyError, page_of
+from datakit.readers.lines import decompressed
 from datakit.readers.page_encoding import page_text
-from datakit.readers.record_files import decompressed
 from datakit.sources.record import Record, Unreadable, is_damage
 
 HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})

@@ -241,13 +241,6 @@ def test_a_mark_and_carriage_returns_are_no_part_of_lines(tmp_path: Path) -> Non
     assert read(tmp_path / "f", Records("jsonl")) == [Record("f:1", "a"), Record("f:2", "b")]
 
 
-def test_a_compressed_file_is_one_piece(tmp_path: Path) -> None:
-    path = tmp_path / "a.gz"
-    path.write_bytes(gzip.compress(b'{"text": "a"}\n' * 9_000, mtime=0))
-    assert spans(Records("jsonl"), path, 1) == [None]
-    assert len(list(read_records(Records("jsonl"), "a", path))) == 9_000
-
-
 def test_lines_longer_than_what_is_read_at_once_stay_whole(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     texts = ["a" * 3_000_000, "b", "c" * 1_100_000]

@@ -184,7 +184,7 @@ def test_nobody_reads_back_what_normalization_and_a_corpus_write(tmp_path: Path,
     train.verify()
 
 
-@pytest.mark.parametrize("field", ["shard_bytes", "run_bytes", "block_bytes", "fan_in"])
+@pytest.mark.parametrize("field", ["shard_bytes", "run_bytes", "block_bytes", "fan_in", "rewritten_bytes"])
 def test_a_cut_of_nothing_is_refused(field: str) -> None:
     with pytest.raises(ValueError, match=f"cut.{field} is 0; it must be at least"):
         Cut(**{field: 0})
