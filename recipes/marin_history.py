@@ -14,7 +14,31 @@ from lineage.order.permutation import ShuffleName
 SEQ_LEN = 4096
 MIXTURE_BLOCK = 512
 """A divisor of every batch of both histories (one is 7,680), so that a phase may begin at any step."""
+INTERPOLATED_STEPS = 2_000
+"""Steps of the 8B run in which Jellyfish's mix and rate go over linearly into Phoenix's."""
+INTERPOLATED_PARTS = 20
+"""Parts of constant shares in which a mix goes over into another, since a mixture's weights hold from a step on."""
 type Mix = tuple[tuple[str, float], ...]
+
+
+def interpolated(old: Mix, new: Mix, steps: int, parts: int = INTERPOLATED_PARTS) -> tuple[StepPhase, ...]:
+    """A mix that goes over linearly into another in `steps`, in equal parts, each at the mean of its part.
+
+    Raises: ValueError if the parts are not of whole steps.
+    """
+    if steps % parts:
+        raise ValueError(f"{steps:,} steps in {parts} parts are no whole steps; give a divisor of {steps:,}")
+    middles = [(part + 0.5) / parts for part in range(parts)]
+    return tuple(StepPhase(part * steps // parts, _between(old, new, middle)) for part, middle in enumerate(middles))
+
+
+def _between(old: Mix, new: Mix, share: float) -> Mix:
+    weights: dict[str, float] = {}
+    for mix, part in ((old, 1 - share), (new, share)):
+        total = sum(value for _, value in mix)
+        for name, value in mix:
+            weights[name] = weights.get(name, 0.0) + 100 * part * value / total
+    return tuple(weights.items())
 
 
 @dataclass(frozen=True)
@@ -28,6 +52,16 @@ class HistoryPhase:
     """(dataset, share in per cent)."""
     exact_steps: bool = True
     note: str = ""
+    before: Mix = ()
+    """A mix that goes over linearly into `mix` during the phase; empty: `mix` holds from its start."""
+
+    @property
+    def weights(self) -> tuple[StepPhase, ...]:
+        """The mix by step of the run."""
+        if not self.before:
+            return (StepPhase(self.start_step, self.mix),)
+        parts = interpolated(self.before, self.mix, self.end_step - self.start_step)
+        return tuple(StepPhase(self.start_step + part.start_step, part.weights) for part in parts)
 
 
 @dataclass(frozen=True)
@@ -52,7 +86,7 @@ class History:
 
     def mixture(self, seed: int) -> MixtureConfig:
         """The history as one mixture in one shuffle, to be bound to caches of these names."""
-        declared = [StepPhase(phase.start_step, phase.mix) for phase in self.phases]
+        declared = [part for phase in self.phases for part in phase.weights]
         phases = phases_by_step(declared, self.batches, MIXTURE_BLOCK)
         return MixtureConfig(self.name, phases, seed, self.shuffle, MIXTURE_BLOCK)
 
@@ -182,6 +216,7 @@ def marin_8b() -> History:
     kestrel = _steps(2.77e12, small)
     ocelot = kestrel + _steps(3.78e12 - 2.77e12, middle)
     jellyfish = ocelot + 79_500
+    joined = jellyfish + INTERPOLATED_STEPS
     phoenix = jellyfish + _steps(11.1e12 - 4.78e12, middle)
     starling = phoenix + _steps(1.34e12, large)
     return History(
@@ -190,13 +225,26 @@ def marin_8b() -> History:
             HistoryPhase("Kestrel", 0, kestrel, KESTREL, False, "4 Mi tokens a step, to 2.77 T"),
             HistoryPhase("Ocelot", kestrel, ocelot, KESTREL, False, "12 Mi tokens a step from 2.77 T on"),
             HistoryPhase("Jellyfish", ocelot, jellyfish, JELLYFISH, True, "1 T tokens of cooldown"),
-            HistoryPhase("Phoenix", jellyfish, phoenix, NEMOTRON_PT, False, "2,000 steps of interpolation are not declared"),
+            HistoryPhase("Phoenix 1", jellyfish, joined, NEMOTRON_PT, True, "linearly from Jellyfish's mix", JELLYFISH),
+            HistoryPhase("Phoenix 2", joined, phoenix, NEMOTRON_PT, False),
             HistoryPhase("Starling", phoenix, starling, STARLING, False, "16 Mi tokens a step; 1.34 T of cooldown"),
         ),
         BatchSchedule((BatchPhase(0, small), BatchPhase(kestrel, middle), BatchPhase(phoenix, large))),
         "linear",
         stated_tokens=12.44e12,
     )
+
+
+def named_mixes() -> dict[str, Mix]:
+    """The stated mixes, by the name of the phase that first read them."""
+    return {
+        "kestrel": KESTREL,
+        "jellyfish": JELLYFISH,
+        "nemotron_pt": NEMOTRON_PT,
+        "starling": STARLING,
+        "bison": BISON,
+        "mantis": MANTIS,
+    }
 
 
 def histories() -> tuple[History, ...]:

@@ -26,6 +26,7 @@ def _warmup_stable_decay(schedule: WarmupStableDecay, num_steps: int) -> Float[n
     """Shares of the peak."""
     step = np.arange(num_steps)
     warm = np.minimum((step + 1) / max(1, schedule.warmup_steps), 1.0)
+    warm = schedule.start_lr_ratio + (1 - schedule.start_lr_ratio) * warm
     if schedule.decay_frac == 0:
         return warm
     left = np.minimum((num_steps - step) / max(1, round(schedule.decay_frac * num_steps)), 1.0)

@@ -6,7 +6,7 @@ Numbers: the published outline of both runs. Where the documents are silent, `ch
 from dataclasses import replace
 
 from recipes.histories.phase import Contradiction, From, History, Phase, Stated
-from recipes.marin_history import JELLYFISH, KESTREL, NEMOTRON_PT, SEQ_LEN, STARLING
+from recipes.marin_history import INTERPOLATED_STEPS, JELLYFISH, KESTREL, NEMOTRON_PT, SEQ_LEN, STARLING
 from trainer.spec.compute import ComputeConfig
 from trainer.spec.config import RunSpec, WarmStart
 from trainer.spec.decoder import Llama3RopeScaling
@@ -20,8 +20,6 @@ SMALL, MIDDLE, LARGE = 1024, 3072, 4096
 """Sequences a step: 4, 12 and 16 Mi tokens."""
 FULL, LOW, LOWEST = 1.7e-3, 1.7e-4, 1.7e-5
 CARRIED = WarmStart(optimizer="carried", data="continued")
-INTERPOLATED = 2_000
-INTERPOLATION_PARTS = 20
 
 
 def _steps(tokens: float, batch: int) -> int:
@@ -60,39 +58,16 @@ def _kestrel() -> tuple[Phase, Phase]:
 
 def _phoenix(before: Phase) -> tuple[Phase, Phase]:
     """2,000 steps in which mix and rate go over linearly, then the new mix."""
-    rise = WarmupStableDecay(FULL, warmup_steps=INTERPOLATED, decay_frac=0.0)
-    half = _between(JELLYFISH, NEMOTRON_PT, 0.5)
-    steps = _steps(11.1e12 - 4.78e12, MIDDLE) - INTERPOLATED
+    rise = WarmupStableDecay(FULL, warmup_steps=INTERPOLATED_STEPS, decay_frac=0.0, start_lr_ratio=LOW / FULL)
+    steps = _steps(11.1e12 - 4.78e12, MIDDLE) - INTERPOLATED_STEPS
     return (
         Phase(
-            "phoenix-1", _spec("phoenix-1", INTERPOLATED, schedule=rise), half, From(before.name, before.spec.num_steps),
-            chosen=(
-                "the mix is the middle of the interpolation, `interpolated` has it in 20 parts; the rate rises from 0 and not "
-                "from 1.7e-4: a schedule here begins at 0"
-            ),
+            "phoenix-1", _spec("phoenix-1", INTERPOLATED_STEPS, schedule=rise), NEMOTRON_PT,
+            From(before.name, before.spec.num_steps), chosen="the mix goes over in 20 parts of 100 steps",
+            mix_before=JELLYFISH,
         ),
-        Phase("phoenix-2", _spec("phoenix-2", steps), NEMOTRON_PT, From("phoenix-1", INTERPOLATED)),
+        Phase("phoenix-2", _spec("phoenix-2", steps), NEMOTRON_PT, From("phoenix-1", INTERPOLATED_STEPS)),
     )  # fmt: skip
-
-
-def interpolated() -> list[tuple[int, tuple[tuple[str, float], ...]]]:
-    """(first step, mix) of each of 20 parts of 100 steps of Phoenix's transition, each at the mean of its part."""
-    width = INTERPOLATED // INTERPOLATION_PARTS
-    return [
-        (part * width, _between(JELLYFISH, NEMOTRON_PT, (part + 0.5) / INTERPOLATION_PARTS))
-        for part in range(INTERPOLATION_PARTS)
-    ]
-
-
-def _between(
-    old: tuple[tuple[str, float], ...], new: tuple[tuple[str, float], ...], share: float
-) -> tuple[tuple[str, float], ...]:
-    weights: dict[str, float] = {}
-    for mix, part in ((old, 1 - share), (new, share)):
-        total = sum(value for _, value in mix)
-        for name, value in mix:
-            weights[name] = weights.get(name, 0.0) + 100 * part * value / total
-    return tuple(weights.items())
 
 
 def marin_8b() -> History:

@@ -6,9 +6,9 @@ Numbers: Marin's weekly summary of 2026-04-06, the roadmap of May 2026 and issue
 
 from dataclasses import replace
 
-from recipes.grug_rules import ADAMH_OVER_ADAM, BETA1, adamh_learning_rate, beta2
 from recipes.histories.phase import Contradiction, From, History, Phase, Stated, Utilisation
 from recipes.marin_history import SEQ_LEN
+from science.heuristics import ADAMH_OVER_ADAM, MOE_BETA1, MOE_BETA2_BASE_PUBLISHED, moe_adamh_learning_rate, moe_beta2
 from trainer.spec.compute import ComputeConfig, Exchange
 from trainer.spec.config import RunSpec, WarmStart
 from trainer.spec.moe import ExpertsConfig, ExtrasConfig, LongShortConfig, MoeConfig, RouterConfig
@@ -37,10 +37,11 @@ PLAIN = replace(LARGE, extras=ExtrasConfig())
 
 
 def _spec(name: str, model: MoeConfig, batch: int, steps: int, peak: float, exchange: Exchange = "ring") -> RunSpec:
+    beta2 = moe_beta2(batch, MOE_BETA2_BASE_PUBLISHED)
     return RunSpec(
         name=name,
         model=model,
-        optimizer=AdamHConfig(beta1=BETA1, beta2=beta2(batch), adam_lr_ratio=1 / ADAMH_OVER_ADAM),
+        optimizer=AdamHConfig(beta1=MOE_BETA1, beta2=beta2, adam_lr_ratio=1 / ADAMH_OVER_ADAM),
         schedule=WarmupStableDecay(peak, warmup_steps=steps // 10, decay_frac=0.9, min_lr_ratio=0.0),
         batch_size=batch,
         seq_len=SEQ_LEN,
@@ -124,7 +125,7 @@ CONTRADICTIONS_1E22 = (
 
 def marin_1e23() -> History:
     """The preregistered run: an attempt that diverged, and the one that ended."""
-    peak = adamh_learning_rate(LARGE_STEPS * LARGE_BATCH * SEQ_LEN, LARGE.hidden_dim, LARGE_BATCH)
+    peak = moe_adamh_learning_rate(LARGE_STEPS * LARGE_BATCH * SEQ_LEN, LARGE.hidden_dim, LARGE_BATCH)
     whole = _spec("marin-1e23-ring", LARGE, LARGE_BATCH, LARGE_STEPS, peak)
     a_step = PLAIN.training_flops_per_token(SEQ_LEN) * LARGE_BATCH * SEQ_LEN
     crashed = round(CRASHED_FLOPS / a_step)

@@ -4,8 +4,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
+from lineage.order.mixture import StepPhase
 from recipes.hardware import hardware
-from recipes.marin_history import Mix
+from recipes.marin_history import Mix, interpolated
 from trainer.spec.config import RunSpec
 
 type Outcome = Literal["kept", "abandoned", "compared", "published", "final", "planned"]
@@ -68,7 +69,7 @@ class Utilisation:
 
 @dataclass(frozen=True)
 class Phase:
-    """One stretch of training with constant spec and mix. Steps of `spec` count from the phase's own start."""
+    """One stretch of training on one mix, or from one mix to another. Steps of `spec` count from the start of the phase."""
 
     name: str
     spec: RunSpec
@@ -87,6 +88,8 @@ class Phase:
     """Losses that the documents print for the phase."""
     resumes: str = ""
     """Crashes after which the phase went on from its own checkpoint, as far as they are stated."""
+    mix_before: Mix | None = None
+    """A mix that goes over linearly into `mix` from the first step to the last; None: `mix` holds from the first."""
 
     def __post_init__(self) -> None:
         if (self.start is None) != (self.spec.start is None):
@@ -94,10 +97,21 @@ class Phase:
         total = 100.0 if self.mix is None else sum(share for _, share in self.mix)
         if abs(total - 100) > SHARE_ERROR:
             raise ValueError(f"phase {self.name}: its shares sum to {total:.2f} %, more than {SHARE_ERROR} off 100")
+        if self.mix_before is not None and self.mix is None:
+            raise ValueError(f"phase {self.name}: mix_before is given without a mix to go over into; give both")
         if (self.outcome == "abandoned") != bool(self.reason):
             raise ValueError(
                 f"phase {self.name}: outcome is {self.outcome}, reason {self.reason!r}; an abandoned phase has one"
             )
+
+    @property
+    def weights(self) -> tuple[StepPhase, ...]:
+        """What a mixture of this phase declares: shares by step; empty if the documents do not state them."""
+        if self.mix is None:
+            return ()
+        if self.mix_before is None:
+            return (StepPhase(0, self.mix),)
+        return interpolated(self.mix_before, self.mix, self.spec.num_steps)
 
     @property
     def tokens(self) -> int:

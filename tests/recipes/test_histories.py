@@ -6,13 +6,15 @@ from pathlib import Path
 import pytest
 
 from lineage.config import from_jsonable, to_jsonable
+from marin_assets.histories import history_specs
 from recipes.histories.declared import declared_histories
-from recipes.histories.marin_8b import interpolated, marin_8b
+from recipes.histories.marin_8b import marin_8b
 from recipes.histories.marin_32b import QWEN3, marin_32b
 from recipes.histories.marin_moe import june_model, marin_1e22, marin_1e23
 from recipes.histories.phase import From, History
 from recipes.histories.picture import draw
 from recipes.histories.sizes import checkpoint_bytes
+from recipes.marin_history import interpolated
 from recipes.planned_runs import june
 from trainer.footprint import state_bytes
 from trainer.learning_rate import learning_rates
@@ -51,12 +53,32 @@ def test_the_switch_to_qk_norm_adds_two_norms_and_nothing_else() -> None:
     assert QWEN3.num_parameters - before.num_parameters == 64 * 2 * 128
 
 
-def test_phoenix_goes_over_linearly() -> None:
-    parts = interpolated()
-    assert len(parts) == 20 and parts[1][0] == 100
-    first, last = dict(parts[0][1]), dict(parts[-1][1])
+def test_phoenix_goes_over_linearly_in_mix_and_rate() -> None:
+    history = marin_8b()
+    phase, before = history.by_name["phoenix-1"], history.by_name["jellyfish"]
+    parts = phase.weights
+    assert len(parts) == 20 and parts[1].start_step == 100
+    first, last = dict(parts[0].weights), dict(parts[-1].weights)
     assert first["nemotron_cc/medium"] < 1 < 29 < last["nemotron_cc/medium"]
     assert sum(first.values()) == pytest.approx(100) == pytest.approx(sum(last.values()))
+    ended = learning_rates(before.spec.schedule, before.spec.num_steps)[-1]
+    rates = learning_rates(phase.spec.schedule, phase.spec.num_steps)
+    assert (ended, rates[0], rates[999], rates[-1]) == pytest.approx((1.7e-4, 1.7e-4, 9.35e-4, 1.7e-3), rel=5e-3)
+    with pytest.raises(ValueError, match="without a mix to go over into"):
+        replace(phase, mix=None)
+    with pytest.raises(ValueError, match="in 20 parts are no whole steps"):
+        interpolated((("a", 1.0),), (("b", 1.0),), 50)
+
+
+def test_phases_have_their_warm_start_and_their_mixes_as_edges() -> None:
+    edges = {spec.key.to_user_string(): {dep.asset_key.to_user_string() for dep in spec.deps} for spec in
+             history_specs(declared_histories())}  # fmt: skip
+    assert edges["histories/marin_8b/phoenix-1"] == {
+        "histories/marin_8b/jellyfish", "histories/mixes/jellyfish", "histories/mixes/nemotron_pt",
+    }  # fmt: skip
+    assert edges["histories/marin_32b/mantis"] == {"histories/marin_32b/3", "histories/mixes/mantis"}
+    stated = {f"histories/{each.name}/{phase.name}" for each in declared_histories() for phase in each.phases if phase.mix}
+    assert stated == {key for key, deps in edges.items() if any(dep.startswith("histories/mixes/") for dep in deps)}
 
 
 @pytest.mark.parametrize("history", declared_histories(), ids=lambda history: history.name)

@@ -1,11 +1,14 @@
 """Published rules give the published numbers; the two terms of seed noise are told apart."""
 
+import doctest
+
 import numpy as np
 import pytest
 
 from science import heuristics
+from science.heuristics import MOE_BETA2_BASE_PUBLISHED, moe_adamh_learning_rate, moe_beta2, moe_learning_rate
 from science.laws.power import fit_pinned
-from science.published import BATCH_LAWS, half_life_tokens
+from science.published import BATCH_LAWS, BETA_SWEEPS, half_life_tokens
 from science.seeds import seed_variance
 
 
@@ -14,8 +17,25 @@ def test_published_rules_give_published_numbers() -> None:
     assert heuristics.critical_batch(1e22) == pytest.approx(6425, rel=0.01)
     assert heuristics.critical_batch(1e23) == pytest.approx(15_698, rel=0.01)
     assert heuristics.dense_learning_rate(64, 512) == pytest.approx(0.33 * 8 / 512)
-    assert heuristics.moe_beta2(32) == pytest.approx(0.999) and heuristics.moe_beta2(4096) == 0.95
+    assert doctest.testmod(heuristics).failed == 0
     assert heuristics.moe_batch(1e9) == 32 and heuristics.dense_batch(2**16 * 4096 * 100, 4096) == 128
+
+
+def test_rates_of_experts_grow_with_the_batch_and_fall_with_tokens_and_width() -> None:
+    base = moe_learning_rate(1e9, 512, 32)
+    assert moe_learning_rate(1e9, 512, 128) == pytest.approx(2 * base)
+    assert moe_learning_rate(1e10, 512, 32) == pytest.approx(base * 10**-0.2813)
+    assert moe_learning_rate(1e9, 1024, 32) == pytest.approx(base * 2**-0.3678)
+    assert moe_adamh_learning_rate(1e9, 512, 32) == pytest.approx(base * 13 / 3)
+    assert heuristics.moe_eps(32, 1e9) == pytest.approx(1e-15) and heuristics.moe_eps(128, 1e9) == pytest.approx(0.5e-15)
+
+
+def test_our_base_of_beta2_is_nearer_to_both_published_sweeps_than_the_recipes() -> None:
+    assert (moe_beta2(32), moe_beta2(64, MOE_BETA2_BASE_PUBLISHED), moe_beta2(10_000)) == (0.998, 0.999**2, 0.95)
+    for sweep in BETA_SWEEPS:
+        ours, theirs = (heuristics.beta2_error(base, sweep) for base in (0.998, MOE_BETA2_BASE_PUBLISHED))
+        assert max(ours.values()) < max(theirs.values())
+        assert sum(ours.values()) < 0.65 * sum(theirs.values())
 
 
 def test_the_dense_rule_keeps_beta2s_half_life_in_tokens() -> None:

@@ -5,7 +5,7 @@ constant, linear, cosine and inverse square root are one cycle without a plateau
 plateau, WSD-S several cycles (Wen et al. 2024, arXiv 2410.05192). `rewarmup_steps` warms up again in every later cycle.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
 
@@ -25,9 +25,12 @@ class WarmupStableDecay:
     warmup_steps: int
     decay_frac: float
     min_lr_ratio: float = 0.1
+    start_lr_ratio: float = field(default=0.0, metadata={"added_later": True})
+    """Share of the peak from which the warm-up rises, such as the rate at which the run before a warm start ended."""
 
     def __post_init__(self) -> None:
         _check_common(self)
+        require(0 <= self.start_lr_ratio <= 1, "schedule.start_lr_ratio", self.start_lr_ratio, "in [0, 1]")
         require(0 <= self.decay_frac <= 1, "schedule.decay_frac", self.decay_frac, "in [0, 1]")
 
     def check_length(self, num_steps: int) -> None:
