@@ -37,15 +37,16 @@ phrase.
 class AlignedChannels:
     """The words of every channel in flat arrays: channel `c` has the words `bounds[c]` to `bounds[c + 1]`.
 
-    `hashes` and `information` [words]; `needed` [channels] is the score that flags a channel, `partial` that of
-    a part of it, both infinite if it is not aligned; `seeds` are the runs that place a channel. `answers` [channels]:
-    the channel that answers a question, or -1; `answered` [channels] is the score that flags a question whose answer
-    follows, infinite if its answer proves nothing. `answered_seeds` are shorter runs that place short questions, and
-    count only where the answer follows.
+    `hashes`, `information` and `is_long` (three bytes or more, no number) [words]; `needed` [channels] is the score
+    that flags a channel, `partial` that of a part of it, both infinite if it is not aligned; `seeds` are the runs that
+    place a channel. `answers` [channels]: the channel that answers a question, or -1; `answered` [channels] is the
+    score that flags a question whose answer follows, infinite if its answer proves nothing. `answered_seeds` are
+    shorter runs that place short questions, and count only where the answer follows.
     """
 
     hashes: UInt64s
     information: Floats
+    is_long: NDArray[np.bool_]
     bounds: Ints
     needed: Floats
     partial: Floats
@@ -61,6 +62,7 @@ class AlignedChannels:
             folder,
             hashes=self.hashes,
             information=self.information,
+            is_long=self.is_long,
             bounds=self.bounds,
             needed=self.needed,
             partial=self.partial,
@@ -72,6 +74,18 @@ class AlignedChannels:
     def load(cls, folder: Path) -> "AlignedChannels":
         seeds, answered_seeds = (GramIndex.load(folder / name) for name in ("seeds", "answered_seeds"))
         return cls(seeds=seeds, answered_seeds=answered_seeds, **load_all(folder))
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The best place of a channel in a document: its window, whether it flags the channel, and whether the answer follows.
+
+    The window's coverage holds the score.
+    """
+
+    window: Window
+    stands: bool
+    is_answered: bool
 
 
 @dataclass(frozen=True)
@@ -102,12 +116,10 @@ class Placements:
 
 def aligned_windows(
     words: UInt64s, bounds: Ints, begins: Ints, channels: AlignedChannels, config: WindowRules
-) -> Iterator[tuple[tuple[int, int], tuple[Window, bool]]]:
-    """Return ((document, channel), (best placement, whether it flags the channel)) of every pair that alignment flags or
-    finds in part.
+) -> Iterator[tuple[tuple[int, int], Placed]]:
+    """Return ((document, channel), best placement) of every pair that alignment flags or finds in part.
 
-    `words` and `bounds`: the words of all documents, flat; `begins`: where `seeds` may begin. The window's coverage holds
-    the score.
+    `words` and `bounds`: the words of all documents, flat; `begins`: where `seeds` may begin.
     """
     placed = _placements(words, bounds, begins, channels, config)
     wanted = channels.hashes, channels.information, channels.bounds, placed.least
@@ -122,8 +134,9 @@ def aligned_windows(
         pair = int(placed.documents[row]), int(placed.channels[row])
         if pair not in seen:
             seen.add(pair)
-            place = int(placed.starts[row]), int(placed.ends[row])
-            yield pair, (_window(words, bounds, channels, *pair, *place, float(scores[row])), bool(stands[row]))
+            start, end = int(placed.starts[row]), int(placed.ends[row])
+            window = _window(words, bounds, channels, *pair, start, end, float(scores[row]))
+            yield pair, Placed(window, stands=bool(stands[row]), is_answered=end > 0)
 
 
 def _placements(words: UInt64s, bounds: Ints, begins: Ints, channels: AlignedChannels, config: WindowRules) -> Placements:
@@ -135,6 +148,7 @@ def _placements(words: UInt64s, bounds: Ints, begins: Ints, channels: AlignedCha
     wanted = channels.answers, channels.hashes, channels.information, channels.bounds
     ends = answer_ends(words, bounds, rows, *wanted, config.answer_gap_words, config.aligned_share)
     documents, channel, starts = rows.T
+    ends = np.where(np.isfinite(channels.answered[channel]), ends, 0)
     counts = np.arange(len(rows)) < len(any_text)
     needed = np.where(counts, channels.needed[channel], np.inf)
     needed = np.where(ends > 0, np.minimum(needed, channels.answered[channel]), needed)

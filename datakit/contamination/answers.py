@@ -4,6 +4,9 @@ A short question has few words, and 12 % of edits leave too few of them in place
 hold. The answer behind it is a witness of its own. With it `WindowRules.answered_share` of the question is enough, and
 shorter seeds may place it. An answer of numbers alone, or of words that many items have, follows formulas and phrases by
 chance, so it counts for nothing.
+
+A question of fewer words than can be matched is found with its answer alone: both together have as many words as the
+shortest question that is found without one. It stays `unknown` where it is not found, as its copy may stand alone.
 """
 
 import numpy as np

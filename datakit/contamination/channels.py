@@ -195,18 +195,23 @@ def _aligned_channels(
     answers = answer_channels(channels)
     has_word = segment_sums((words.num_bytes >= 2) & ~words.is_number, words.bounds) > 0
     proves = has_word & (segment_sums(information, words.bounds) >= config.min_answer_information)
-    is_answered = aligned & (answers >= 0) & proves[answers]
-    is_short = is_answered & (lengths <= config.max_answered_words)
+    answer_proves = (answers >= 0) & proves[answers]
+    is_answered = aligned & answer_proves
+    whole = lengths + np.where(answer_proves, lengths[answers], 0)
+    is_short = lengths < config.min_channel_words
+    is_joined = is_varied & answer_proves & ~wanted & is_short & (whole >= config.min_channel_words)
+    is_placed = (is_answered & (lengths <= config.max_answered_words)) | is_joined
     return AlignedChannels(
         hashes=words.hashes,
         information=information,
+        is_long=long_words,
         bounds=words.bounds,
         needed=np.where(aligned, needed, np.inf),
         partial=np.where(aligned, config.partial_of(lengths, needed * lengths) / np.maximum(lengths, 1), np.inf),
         answers=answers,
-        answered=np.where(is_answered, config.answered_share, np.inf),
+        answered=np.where(is_answered, config.answered_share, np.where(is_joined, config.short_aligned_share, np.inf)),
         seeds=_seeds(words, long_words, aligned, item_of_channel, config.seed_words, config),
-        answered_seeds=_seeds(words, long_words, is_short, item_of_channel, config.answered_seed_words, config),
+        answered_seeds=_seeds(words, long_words, is_placed, item_of_channel, config.answered_seed_words, config),
     )
 
 

@@ -37,15 +37,16 @@ def build_contamination_index(
 
 CONTAMINATION_INDEX = Stage(
     "datakit.contamination_index",
-    "11",
+    "12",
     build_contamination_index,
     description="Grams of the items, weighted by how many items share them. Sources are scanned with it.",
     checks=("file_set",),
 )
-"""11: questions are placed by shorter seeds too, where their answer follows. 10: channels of up to 128 words are aligned,
-those of few different words are not; a run of 20 words is `partial`. 9: HTML entities are their characters. 8: tier
-`partial`. 7: invisible characters are absent. 6: recall in all sixteen forms. 5: recall by task and false marks on clean
-text are kept with it. 4: one file for each array, which workers map.
+"""12: different long words are kept, short questions are placed with their answers. 11: questions are placed by shorter
+seeds too, where their answer follows. 10: channels of up to 128 words are aligned, those of few different words are not; a
+run of 20 words is `partial`. 9: HTML entities are their characters. 8: tier `partial`. 7: invisible characters are absent.
+6: recall in all sixteen forms. 5: recall by task and false marks on clean text are kept with it. 4: one file for each
+array, which workers map.
 """
 
 

@@ -86,17 +86,18 @@ def mark_contamination(
 
 CONTAMINATION = Stage(
     "datakit.contamination",
-    "13",
+    "14",
     mark_contamination,
     description="Marks against the benchmark items of the policy, with matched spans and the recall of planted items.",
     checks=("file_set", "attributes_aligned", "cleared_items_read"),
 )
-"""13: a question that its answer follows needs fewer of its words. 12: status `whole_only` of items whose half could not be
-found. 11: HTML entities are their characters. 10: tier `partial` and its count by item. 9: a whole item that many documents
-hold is a leak, an item with a cleared match is unknown (`cleared.parquet`), invisible characters are absent. 8: canaries
-are edited with several words. 7: items that a template cleared are listed. 6: phrases that many documents share flag
-nothing. 5: `item_documents.parquet`. 4: spans count bytes of UTF-8. 3: named policies; canaries are planted as rendered
-records, and false positives are counted on scrambled text too.
+"""14: matches of symbols are partial, a short question is found with its answer. 13: a question that its answer follows
+needs fewer of its words. 12: status `whole_only` of items whose half could not be found. 11: HTML entities are their
+characters. 10: tier `partial` and its count by item. 9: a whole item that many documents hold is a leak, an item with a
+cleared match is unknown (`cleared.parquet`), invisible characters are absent. 8: canaries are edited with several words. 7:
+items that a template cleared are listed. 6: phrases that many documents share flag nothing. 5: `item_documents.parquet`. 4:
+spans count bytes of UTF-8. 3: named policies; canaries are planted as rendered records, and false positives are counted on
+scrambled text too.
 """
 
 

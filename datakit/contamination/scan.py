@@ -8,7 +8,7 @@ from itertools import groupby
 
 import numpy as np
 
-from datakit.contamination.alignment import aligned_windows
+from datakit.contamination.alignment import Placed, aligned_windows
 from datakit.contamination.bounds import may_match
 from datakit.contamination.channels import ChannelGrams, ItemIndex
 from datakit.contamination.policy import Window, WindowRules, best_window
@@ -26,9 +26,10 @@ def scan(texts: Sequence[str], index: ItemIndex, config: WindowRules) -> list[Ch
 
 def scan_counting(texts: Sequence[str], index: ItemIndex, config: WindowRules) -> tuple[list[ChannelMatch], GramCounts]:
     """Return `scan`, and in how many of the texts each gram of the items occurs."""
-    hits, windows = _all_windows(hash_buffer(*canonical_batch(texts)), index, config)
+    words = hash_buffer(*canonical_batch(texts))
+    hits, windows = _all_windows(words, index, config)
     matches: list[ChannelMatch] = []
-    for document, group in groupby(_verdicts(windows, index, config), key=lambda verdict: verdict[0][0]):
+    for document, group in groupby(_verdicts(words, windows, index, config), key=lambda verdict: verdict[0][0]):
         verdicts = list(group)
         spans = _spans(texts[document], [window for *_, window in verdicts])
         matches += [
@@ -42,8 +43,9 @@ def standing_pairs(texts: Sequence[str], index: ItemIndex, config: WindowRules) 
     """Return (document, channel) of every match of `scan` that counts as a leak. Its place is not computed, which saves half of
     the time.
     """
-    _, windows = _all_windows(hash_buffer(*canonical_batch(texts)), index, config)
-    return [pair for pair, tier, _ in _verdicts(windows, index, config) if tier in STANDING_TIERS]
+    words = hash_buffer(*canonical_batch(texts))
+    _, windows = _all_windows(words, index, config)
+    return [pair for pair, tier, _ in _verdicts(words, windows, index, config) if tier in STANDING_TIERS]
 
 
 def _document_counts(hits: "_Hits", channels: ChannelGrams) -> tuple[UInt64s, Ints]:
@@ -74,13 +76,11 @@ class _Hits:
 
 @dataclass(frozen=True)
 class _AllWindows:
-    """Return the best window of every pair (document, channel), by each way of matching; of alignment also whether it
-    flags the channel.
-    """
+    """Return the best window of every pair (document, channel), by each way of matching."""
 
     exact: _Windows
     masked: _Windows
-    aligned: dict[tuple[int, int], tuple[Window, bool]]
+    aligned: dict[tuple[int, int], Placed]
 
 
 def _all_windows(words: Words, index: ItemIndex, config: WindowRules) -> tuple[tuple[_Hits, _Hits], _AllWindows]:
@@ -96,27 +96,42 @@ def _all_windows(words: Words, index: ItemIndex, config: WindowRules) -> tuple[t
     )
 
 
-def _verdicts(windows: _AllWindows, index: ItemIndex, config: WindowRules) -> Iterator[tuple[tuple[int, int], Tier, Window]]:
+def _verdicts(
+    words: Words, windows: _AllWindows, index: ItemIndex, config: WindowRules
+) -> Iterator[tuple[tuple[int, int], Tier, Window]]:
     """Return the pairs that match, in their order, with the tier and the window of each."""
     for pair in sorted({*windows.exact, *windows.masked, *windows.aligned}):
         if (verdict := _verdict(pair, windows, index, config)) is not None:
-            yield pair, *verdict
+            tier, window, needed = verdict
+            is_symbols = needed > 0 and _long_words(words, pair, window, index) < needed
+            yield pair, PARTIAL if is_symbols else tier, window
 
 
-def _verdict(pair: tuple[int, int], windows: _AllWindows, index: ItemIndex, config: WindowRules) -> tuple[Tier, Window] | None:
+def _long_words(words: Words, pair: tuple[int, int], window: Window, index: ItemIndex) -> int:
+    """Return how many different long words of the channel the window holds."""
+    document, channel = pair
+    first = int(words.bounds[document])
+    own = slice(*index.aligned.bounds[channel : channel + 2].tolist())
+    wanted = index.aligned.hashes[own][index.aligned.is_long[own]]
+    return len(np.intersect1d(wanted, words.hashes[first + window.start : first + window.end]))
+
+
+def _verdict(
+    pair: tuple[int, int], windows: _AllWindows, index: ItemIndex, config: WindowRules
+) -> tuple[Tier, Window, int] | None:
+    """Return the tier, the window, and how many different long words the window needs, else the match is partial."""
     _, channel = pair
-    own, numberless = windows.exact.get(pair), windows.masked.get(pair)
-    placed, stands = windows.aligned.get(pair, (None, False))
+    own, numberless, placed = windows.exact.get(pair), windows.masked.get(pair), windows.aligned.get(pair)
     tier = None if own is None else _own_tier(own, channel, index, config)
     if own is not None and tier in STANDING_TIERS:
-        return tier, own
+        return tier, own, 0 if tier == "verbatim" else config.min_long_words
     if numberless is not None and numberless.coverage >= index.masked.needed_coverage(channel):
-        return "template", numberless
-    if placed is not None and stands:
-        return "near", placed
+        return "template", numberless, config.min_long_words
+    if placed is not None and placed.stands:
+        return "near", placed.window, config.min_long_words - placed.is_answered
     if placed is not None and tier != PARTIAL:
-        return PARTIAL, placed
-    return None if own is None or tier is None else (tier, own)
+        return PARTIAL, placed.window, 0
+    return None if own is None or tier is None else (tier, own, 0)
 
 
 def _own_tier(window: Window, channel: int, index: ItemIndex, config: WindowRules) -> Tier | None:

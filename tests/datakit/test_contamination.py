@@ -80,12 +80,20 @@ def slow_scan(
         near = [[g for g in range(max(0, w - n + 1), w + 1) if g < len(starts)] for w in range(len(words))]
         return [max([weight(starts[g]) for g in gs if starts[g] in shared], default=0.0) for gs in near]
 
+    def long_words(words: list[str], held: list[str]) -> int:
+        return len({word for word in words if len(word.encode()) >= 3 and not word.isdigit()} & set(held))
+
     results = {}
     for d, text in enumerate(texts):
         document = canonical_bytes(text).decode().split()
         for c, words in enumerate(channels):
             total = sum(credit(words, set(grams(words))))
             if total < config.min_channel_words - 1e-6:
+                aligned = slow_alignment(document, words, replies[c], channels, replies, config, is_matchable=False)
+                if aligned is not None:
+                    tier, score, run, start, end, _ = aligned
+                    held = long_words(words, document[max(start, 0) : max(end, start + len(words))])
+                    results[d, c] = ("partial" if held < config.min_long_words - 1 else tier, score, run)
                 continue
             of_channel = {gram for gram in grams(words) if weight(gram) > 0}
             hits = [i for i, gram in enumerate(grams(document)) if gram in of_channel]
@@ -99,9 +107,11 @@ def slow_scan(
             for window in windows:
                 covered = sum(credit(words, {tuple(document[i : i + n]) for i in window})) / total
                 rare = {i for i in window if weight(tuple(document[i : i + n])) == 1}
-                measured.append((covered, slow_run(document, words, rare, n)))
-            best = max(measured, default=(0.0, 0))
-            longest = max(measured, key=lambda m: (m[1], m[0]), default=(0.0, 0))
+                held = long_words(words, document[window[0] : window[-1] + n])
+                measured.append((covered, slow_run(document, words, rare, n), -window[0], held))
+            none = (0.0, 0, 0, 0)
+            best = max(measured, default=none)
+            longest = max(measured, key=lambda m: (m[1], *m), default=none)
             if best[0] >= needed:
                 results[d, c] = ("verbatim" if best[0] >= config.verbatim_coverage else "near", *best)
             elif longest[1] >= config.long_run_words:
@@ -112,10 +122,17 @@ def slow_scan(
                 results[d, c] = ("partial", *longest)
             elif longest[1] >= config.fragment_words:
                 results[d, c] = ("fragment", *longest)
+            allowed = config.min_long_words
             aligned = slow_alignment(document, words, replies[c], channels, replies, config)
             weaker = {"near": ("partial", "fragment", ""), "partial": ("fragment", "")}
             if aligned is not None and results.get((d, c), ("",))[0] in weaker[aligned[0]]:
-                results[d, c] = aligned
+                tier, score, run, start, end, is_answered = aligned
+                held = long_words(words, document[max(start, 0) : max(end, start + len(words))])
+                results[d, c] = (tier, score, run, start, held)
+                allowed -= is_answered
+            if (d, c) in results:
+                tier, score, run, _, held = results[d, c]
+                results[d, c] = ("partial" if tier == "near" and held < allowed else tier, score, run)
     return results
 
 
@@ -126,8 +143,11 @@ def slow_alignment(
     channels: list[list[str]],
     replies: list[list[str]],
     config: ContaminationConfig,
-) -> tuple[str, float, int] | None:
-    """(tier, score, longest run) of a channel's best placement, when it flags the channel or is half of it."""
+    is_matchable: bool = True,
+) -> tuple[str, float, int, int, int, bool] | None:
+    """(tier, score, longest run, start, the answer's end, whether it follows) of a channel's best placement, when it flags the
+    channel or is half of it.
+    """
 
     def is_seed(gram: list[str]) -> bool:
         def holds(other: list[str]) -> bool:
@@ -150,24 +170,26 @@ def slow_alignment(
         items = [own + reply for own, reply in zip(channels, replies, strict=True)]
         return math.log(1 + len(items) / sum(word in item for item in items))
 
-    def is_answered(start: int) -> bool:
+    def answer_end(start: int) -> int:
         end = start + len(words)
         for place in range(max(end, 0), min(end + config.answer_gap_words + 1, len(document))):
             same = [at(place + k) == word for k, word in enumerate(answer)]
             informed = sum(information_of(word) for word, is_same in zip(answer, same, strict=True) if is_same)
             needed = config.aligned_share * sum(map(information_of, answer))
             if sum(same) >= config.aligned_share * len(answer) and informed >= needed:
-                return True
-        return False
+                return min(place + len(answer), len(document))
+        return 0
 
     information = [information_of(word) for word in words]
     proves = sum(map(information_of, answer)) >= config.min_answer_information and any(
         len(word) >= 2 and not word.isdigit() for word in answer
     )
     is_varied = len(set(words)) >= min(config.min_channel_words, len(words) - config.max_repeats)
-    if len(words) > config.max_aligned_words or not is_varied:
+    if not is_matchable:
+        proves &= len(words) < config.min_channel_words <= len(words) + len(answer)
+    if not (is_matchable or proves) or len(words) > config.max_aligned_words or not is_varied:
         return None
-    starts = starts_of(config.seed_words)
+    starts = starts_of(config.seed_words) if is_matchable else set()
     if_answered = starts_of(config.answered_seed_words) if len(words) <= config.max_answered_words else set()
     measured = []
     for start in sorted(starts | if_answered):
@@ -178,15 +200,16 @@ def slow_alignment(
         run = max((len(list(group)) for same, group in runs if same), default=0)
         score = round(min(sum(in_place) / len(words), informed), 6)
         needed = float(config.needed_alignment(np.array(len(words)))) if start in starts else math.inf
-        if proves and is_answered(start):
-            needed = min(needed, config.answered_share)
+        end = answer_end(start) if proves else 0
+        if end:
+            needed = min(needed, config.answered_share if is_matchable else config.short_aligned_share)
         partial = max(config.partial_share, config.partial_words / len(words)) if start in starts else math.inf
         if score >= min(needed, partial):
-            measured.append((score >= needed, score, -start, run))
+            measured.append((score >= needed, score, -start, run, end))
     if not measured:
         return None
-    stands, score, _, run = max(measured)
-    return "near" if stands else "partial", score, run
+    stands, score, start, run, end = max(measured)
+    return "near" if stands else "partial", score, run, -start, end, end > 0
 
 
 def slow_run(document: list[str], words: list[str], starts: set[int], n: int) -> int:
@@ -227,6 +250,7 @@ PARITY = ContaminationConfig(
     short_aligned_share=0.6,
     aligned_share=0.5,
     answered_share=0.4,
+    min_long_words=3,
     answer_gap_words=1,
     min_answer_information=0.8,
     max_answered_words=14,
@@ -255,7 +279,7 @@ def test_the_scan_agrees_with_the_definition_word_by_word(questions, fillers, ch
 @given(st.lists(st.permutations(MANY_WORDS).map(lambda words: words[:17]), min_size=2, max_size=5), st.randoms())
 def test_questions_with_many_edits_and_their_answers_agree_with_the_definition(orders, choose: random.Random):
     """A third of the words replaced, then up to two other words, then the answer, whole or in part."""
-    questions = [" ".join(order[: choose.randrange(8, 18)]) for order in orders]
+    questions = [" ".join(order[: choose.randrange(5, 18)]) for order in orders]
     answers = [choose.choice(ANSWERS) for _ in questions]
     texts = []
     for question, answer in zip(questions, answers, strict=True):
@@ -289,6 +313,19 @@ def test_a_few_shared_words_of_long_questions_are_not_scored(monkeypatch):
 
 
 # --- what is found ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_question_of_few_words_is_found_where_its_answer_follows():
+    """Five words and three: together as many as the shortest question that is found alone."""
+    channels = channel_table(item_table({"question": "Which metal rusts in seawater?", "answer": "plain carbon steel"}))
+    texts = [
+        "Question: which metal rusts in seawater? Answer: plain carbon steel.",
+        "Which metal rusts in seawater?",
+        "Plain carbon steel.",
+        f"Which metal rusts in seawater? {PROSE} Plain carbon steel.",
+    ]
+    config = ContaminationConfig()
+    assert [(m.document, m.tier) for m in scan(texts, index_items(channels, config), config)] == [(0, "near")]
 
 
 def test_a_much_edited_question_is_found_where_its_answer_follows():
@@ -436,8 +473,27 @@ def test_a_formula_of_few_different_words_is_not_aligned_with_another():
     asked = r"Compute $(-\sqrt{3} + \sqrt{5} + \sqrt{6})^2 + (\sqrt{3} - \sqrt{5} + \sqrt{6})^2 + (\sqrt{3} + \sqrt{5})^2.$"
     other = "collect_const(sqrt(3) + sqrt(5)*(1 + sqrt(6))) == sqrt(3)*(sqrt(2) + 5) + sqrt(6)*sqrt(3)"
     assert matches_of([other], asked) == []
-    assert matches_of([other], asked, max_repeats=99) == [(0, 0, "near")]
+    assert matches_of([other], asked, max_repeats=99, min_long_words=0) == [(0, 0, "near")]
     assert matches_of([asked], asked) == [(0, 0, "verbatim")]
+
+
+@pytest.mark.parametrize(
+    ("asked", "other"),
+    [
+        (
+            r"Compute $$\sum_{n=0}^{\infty}\frac{n}{n^4+n^2+1}.$$",
+            r"\zeta(s) = \sum_{n=0}^{\infty} \frac{(-1)^n}{n!} \gamma_n (s-1)^n",
+        ),
+        (
+            r"\begin{pmatrix}1/\sqrt{2}&1/\sqrt{2}\-1/\sqrt{2}&1/\sqrt{2}\end{pmatrix}",
+            "s2n = sqrt(2), 1 + sqrt(2), 1 - sqrt(2)",
+        ),
+    ],
+)
+def test_formulas_that_share_symbols_are_no_match(asked, other):
+    assert set(matches_of([other], asked, min_long_words=0)) == {(0, 0, "near")}
+    assert {tier for *_, tier in matches_of([other], asked)} <= {"partial"}
+    assert matches_of([f"{PROSE} {asked} {PROSE}"], asked) == [(0, 0, "verbatim")]
 
 
 def test_halves_of_an_item_that_may_be_called_clean_are_found():
