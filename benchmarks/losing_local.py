@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,29 +19,27 @@ LOOK_SECONDS = 0.002
 
 @dataclass
 class LosingLocal:
-    """Kills one worker, in the first shuffle after the first one in which a worker runs a shard."""
+    """Kills one worker, in the named shuffle."""
 
     local: LocalEngine
     pool: WorkerPool
+    killed_in: str
     lost: str | None = None
     """What the killed worker ran."""
 
     kept: int = 0
     """Shards that were finished then."""
 
-    shuffles: int = field(default=0, init=False)
-
     @property
     def moved(self) -> list[Moved]:
         return self.local.moved
 
     def shuffle(self, out: Shards, step: Shuffle) -> tuple[Part, ...]:
-        """Run a shuffle, and kill a worker if none was killed.
+        """Run a shuffle, and kill a worker if it is the named one.
 
         Raises: RuntimeError if a shard that was finished at the kill ran again.
         """
-        self.shuffles += 1
-        if self.shuffles == 1 or self.lost is not None:
+        if step.name != self.killed_in:
             return self.local.shuffle(out, step)
         stop, finished = threading.Event(), dict[Path, int]()
         thread = threading.Thread(target=self._kill, args=(out.folder / SHARD_FOLDER, step.name, stop, finished))

@@ -48,7 +48,7 @@ from datakit.sources.source import Records
 from datakit.tokens.cache import TOKEN_CACHE, TokenCacheConfig
 from datakit.tokens.tokenizer import TOKENIZER_FILE
 from evals.items.item import ITEMS_FILE
-from lineage.artifact.store import Store
+from lineage.artifact.store import Artifact, Store
 from lineage.build.nodes import Node
 from lineage.build.plan import build, build_all
 from lineage.shards.execution import Execution
@@ -151,11 +151,7 @@ def run_stages(folder: Path) -> dict[str, Any]:
             name = node.key[0]
             artifacts[name], seconds[name] = made, cpu_seconds() - started
             files[name], sizes[name] = len(made.manifest.files), sum(entry.bytes for entry in made.manifest.files)
-        normalized = artifacts["normalized"]
-        rows, text = (int(normalized.manifest.statistics[name]) for name in ("rows_out", "bytes_out"))
-        parts, moved = len(document_paths(normalized)), {each.name: each for each in engine.moved}
-        scope = Scope.of(rows, parts, MinHashConfig().bands, 0, moved)
-        walks = -(-scope.candidates * (text // rows + DOCUMENT_BYTES) // TASK_BYTES)
+        scope = scope_of(artifacts["normalized"], engine)
         statistics = artifacts["tokens"].manifest.statistics
         return {
             "bytes": text_given(folder),
@@ -163,11 +159,19 @@ def run_stages(folder: Path) -> dict[str, Any]:
             "seconds": seconds,
             "files": files,
             "sizes": sizes,
-            "scope": asdict(replace(scope, walks=walks)),
+            "scope": asdict(scope),
             "corpus_bytes": int(artifacts["corpus"].manifest.statistics["bytes_out"]),
             "tokens": int(statistics["tokens_out"]),
             "peak_mib": peak_mib(),
         }
+
+
+def scope_of(normalized: Artifact, engine: LocalEngine) -> Scope:
+    """Return what the joins of one source met; the number of walks is computed as the stage computes it."""
+    rows, text = (int(normalized.manifest.statistics[name]) for name in ("rows_out", "bytes_out"))
+    moved = {each.name: each for each in engine.moved}
+    scope = Scope.of(rows, len(document_paths(normalized)), MinHashConfig().bands, 0, moved)
+    return replace(scope, walks=-(-scope.candidates * (text // rows + DOCUMENT_BYTES) // TASK_BYTES))
 
 
 def text_given(folder: Path) -> int:

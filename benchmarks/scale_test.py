@@ -1,15 +1,17 @@
-"""Near-duplicates of one scope by this machine's workers, one of which is killed, and by a Ray cluster that loses a machine.
+"""Near-duplicates and repeated paragraphs of one scope by workers of this machine, one of which is killed, and by a Ray cluster
+that loses a machine.
 
     PYTHONPATH=. .venv-extras/bin/python -m benchmarks.scale_test --mb 80        # or `make scale-test`
     PYTHONPATH=. .venv-extras/bin/python -m benchmarks.scale_test --mb 2000 --text generated
 
-Digests are compared. A worker of this machine is killed after the first shuffle: a new one runs its shard again, and it is an
-error if a shard that was finished by then runs again, too. The cluster is real: a head without cores and two raylets of one
-core each, as processes of this machine. One raylet is killed after the first shuffle, so Ray makes again what it held, and a
-third joins. Documents are pieces of the source files that are installed here, or generated with planted copies
-(`generated_text.py`). Bytes are those of Arrow buffers: what the tasks of a shuffle handed to its ranges, and what the ranges
-gave back. CPU seconds and memory are those of the stage's process and its descendants: shared pages count in each, what killed
-processes had used is lost. Exit status 1 if the digests differ.
+Digests are compared. In the largest shuffle of each stage a worker of this machine is killed: a new one runs its shard again,
+and it is an error if a shard that was finished by then runs again, too. The cluster is real: a head without cores and two
+raylets of one core each, as processes of this machine. In the same shuffle the raylet is killed that first has a quarter of the
+reads, in its next one. Ray runs what it held and what it ran again, and then a third raylet joins. Documents are pieces of the
+source files that are installed here, or generated with planted copies (`generated_text.py`). Ranges are smaller below 400 MB of
+text, so that there are several. Bytes are those of Arrow buffers: what the tasks of a shuffle handed to its ranges, and what
+the ranges gave back. CPU seconds and memory are those of the stage's process and its descendants: shared pages count in each,
+what killed processes had used is lost. Exit status 1 if the digests of a stage differ.
 """
 
 import argparse
@@ -18,9 +20,10 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from unittest.mock import patch
 
 import polars as pl
 from rich.console import Console
@@ -29,53 +32,33 @@ from rich.table import Table
 from benchmarks.generated_text import SPEECHES, learnt, write
 from benchmarks.given_files import GIVEN_FILES
 from benchmarks.losing_local import LosingLocal
-from benchmarks.ray_machines import RayMachines, ray_machines
+from benchmarks.losing_ray import LosingRay
+from benchmarks.ray_machines import ray_machines
 from datakit.dedup.duplicates import DUPLICATES, DuplicatesConfig
 from datakit.dedup.minhash import MINHASH, preset
+from datakit.dedup.paragraphs import PARAGRAPHS, ParagraphsConfig
 from datakit.documents.normalize import NORMALIZE, NormalizeConfig
 from datakit.sources.source import Records
-from lineage.artifact.store import Artifact, Store
+from lineage.artifact.store import Store
 from lineage.build.nodes import Node
 from lineage.build.plan import build
 from lineage.shards.execution import Execution
 from lineage.shards.run import SCRATCH_FOLDER
 from lineage.shards.worker_pool import WorkerPool
+from lineage.tables import shuffle
 from lineage.tables.local import LocalEngine
-from lineage.tables.ray_tasks import RayEngine
-from lineage.tables.shuffle import Moved, Part, Shards, Shuffle, TableEngine
+from lineage.tables.shuffle import Moved
 
 PIECE_CHARS = 400
 PART_BYTES, MOST_PARTS = 4 << 20, 64
+FEWEST_RANGES = 24
+"""How many all the text would fill. Of 40 MB a range of a task has more than the 100 kB that Ray keeps with the caller."""
 SEED = 5
 TEXTS = ("installed", "generated")
+KILLED_IN = {"duplicates": "links", "paragraphs": "repeats"}
+"""The largest shuffle of each stage."""
 
-
-@dataclass
-class LosingRay:
-    """A Ray engine whose cluster loses a machine after the first shuffle."""
-
-    machines: RayMachines
-    victim: Any
-    ray: RayEngine = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.ray = RayEngine(self.machines.address)
-
-    @property
-    def moved(self) -> list[Moved]:
-        return self.ray.moved
-
-    def shuffle(self, out: Shards, step: Shuffle) -> tuple[Part, ...]:
-        """Run a shuffle; after the first one kill a machine and start another."""
-        parts = self.ray.shuffle(out, step)
-        if len(self.moved) == 1:
-            self.machines.kill(self.victim)
-            self.machines.add()
-        return parts
-
-    def table(self, part: Part) -> Any:
-        """Fetch one part."""
-        return self.ray.table(part)
+type Engine = LocalEngine | LosingLocal | LosingRay
 
 
 def pieces(megabytes: float) -> Iterator[str]:
@@ -107,22 +90,22 @@ def text_files(folder: Path, text: str, megabytes: float) -> Path:
 
 
 def nodes(folder: Path, megabytes: float) -> list[Node]:
-    """From the files of a folder to clusters, in order."""
+    """From the files of a folder to clusters and spans, in order. The last two shuffle."""
     part_bytes = max(PART_BYTES, int(megabytes * 1e6) // MOST_PARTS)
     raw = Node(("scale", "raw"), None, GIVEN_FILES, {"from": str(folder), "below": "files"})
     config = NormalizeConfig("scale", Records("parquet"), "prose", target_part_bytes=part_bytes)
     documents = Node(("scale", "documents"), None, NORMALIZE, config, {"raw": raw})
     signatures = Node(("scale", "minhash"), None, MINHASH, preset("14x8"), {"normalized": documents})
     scope = {"normalized": (documents,), "minhash": (signatures,)}
-    return [raw, documents, signatures, Node(("scale", "duplicates"), None, DUPLICATES, DuplicatesConfig(), scope)]
+    duplicates = Node(("scale", "duplicates"), None, DUPLICATES, DuplicatesConfig(), scope)
+    inputs = {"normalized": (documents,), "duplicates": duplicates}
+    return [raw, documents, signatures, duplicates, Node(("scale", "paragraphs"), None, PARAGRAPHS, ParagraphsConfig(), inputs)]
 
 
-def deduplicated(
-    root: Path, given: Path, clusters: Node, engine: TableEngine, workers: int, pool: WorkerPool | None = None
-) -> Artifact:
-    """Return the clusters that an engine finds in a copy of the store, whose tables are links."""
+def copied(given: Path, root: Path) -> Store:
+    """Return a copy of a store, whose tables are links."""
     shutil.copytree(given, root, copy_function=lambda source, target: link_table(Path(source), Path(target)))
-    return build(Store(str(root)), clusters, execution=Execution(workers, tables=engine, pool=pool)).artifact
+    return Store(str(root))
 
 
 def link_table(source: Path, target: Path) -> None:
@@ -133,14 +116,15 @@ def link_table(source: Path, target: Path) -> None:
         shutil.copy2(source, target)
 
 
-def report(console: Console, title: str, moved: list[Moved], made: Artifact) -> str:
-    """Print one engine's table; return the digest of all files that it made."""
-    use = made.manifest.resources
+def shuffled(console: Console, side: str, store: Store, node: Node, engine: Engine, execution: Execution) -> str:
+    """Run a stage, print what its engine took, and return the digest of all files that it made."""
+    made = build(store, node, execution=replace(execution, tables=engine)).artifact
+    moved, use = engine.moved, made.manifest.resources
     cost = f"{use.wall_seconds:.1f} s, {use.cpu_seconds:.1f} CPU s, {use.peak_rss_bytes / 2**20:,.0f} MiB"
-    console.print(f"{title}: {cost}, {made.data_version}")
+    console.print(f"{node.key[-1]}, {side}: {cost}, {made.data_version}")
     table = Table("shuffle", "MB shuffled", "MB written")
-    for name, shuffled, written in (*((one.name, one.shuffled, one.written) for one in moved), total(moved)):
-        table.add_row(name, f"{shuffled / 1e6:.2f}", f"{written / 1e6:.2f}")
+    for name, given, written in (*((one.name, one.shuffled, one.written) for one in moved), total(moved)):
+        table.add_row(name, f"{given / 1e6:.2f}", f"{written / 1e6:.2f}")
     console.print(table)
     return made.data_version
 
@@ -150,6 +134,34 @@ def total(moved: list[Moved]) -> tuple[str, int, int]:
     return "all", sum(one.shuffled for one in moved), sum(one.written for one in moved)
 
 
+def by_workers(console: Console, store: Store, node: Node, workers: int) -> str:
+    """Run a stage by workers of this machine."""
+    engine = LocalEngine(SCRATCH_FOLDER, workers)
+    return shuffled(console, f"local, {workers} workers", store, node, engine, Execution(workers))
+
+
+def by_lost_worker(console: Console, store: Store, node: Node) -> str:
+    """Run a stage by two workers, of which one is killed. Raises: RuntimeError if none was."""
+    with WorkerPool() as pool:
+        losing = LosingLocal(LocalEngine(SCRATCH_FOLDER, 2), pool, KILLED_IN[node.key[-1]])
+        made = shuffled(console, "local, 2 workers, one killed", store, node, losing, Execution(2, pool=pool))
+    if losing.lost is None:
+        raise RuntimeError(f"{node.key[-1]}: no worker was killed, because this process ran all shards: take more text (--mb)")
+    console.print(f"killed in {losing.lost}; none of the {losing.kept} shards that were finished then ran again")
+    return made
+
+
+def by_lost_machine(console: Console, store: Store, node: Node, marks: Path) -> str:
+    """Run a stage by two machines of a Ray cluster, of which one is killed."""
+    name = node.key[-1]
+    with ray_machines() as machines:
+        running = [machines.add(), machines.add()]
+        losing = LosingRay(machines, running, marks / name, KILLED_IN[name])
+        made = shuffled(console, "Ray, two machines, one killed", store, node, losing, Execution(1))
+    console.print(f"a machine was killed in {losing.killed_in}; {losing.again} of its tasks ran again")
+    return made
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Compare the engines of shuffles while a machine dies.")
     parser.add_argument("--mb", type=float, default=80.0)
@@ -157,32 +169,24 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where text and stores lie; the system's temporary folder by default")
     arguments = parser.parse_args()
     console = Console(width=140)
-    with tempfile.TemporaryDirectory(dir=arguments.folder) as scratch:
+    range_bytes = min(shuffle.RANGE_BYTES, int(arguments.mb * 1e6) // FEWEST_RANGES)
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as scratch, patch.object(shuffle, "RANGE_BYTES", range_bytes):
         folder = Path(scratch).resolve()
         given = folder / "given"
-        *before, clusters = nodes(text_files(folder, arguments.text, arguments.mb), arguments.mb)
-        for node in before:
-            documents = build(Store(str(given)), node, execution=Execution(2)).artifact.manifest.statistics.get("rows_out")
-        console.print(f"{documents:,} documents, {arguments.mb:g} MB of text")
-        digests = set()
-        for workers in (1, 2):
-            local = LocalEngine(SCRATCH_FOLDER, workers)
-            made = deduplicated(folder / f"local-{workers}", given, clusters, local, workers)
-            digests.add(report(console, f"local, {workers} workers", local.moved, made))
-        with WorkerPool() as pool:
-            lost = LosingLocal(LocalEngine(SCRATCH_FOLDER, 2), pool)
-            made = deduplicated(folder / "local-killed", given, clusters, lost, 2, pool)
-        digests.add(report(console, "local, 2 workers, one killed", lost.moved, made))
-        if lost.lost is None:
-            raise RuntimeError("no worker was killed, because this process ran all shards: take more text (--mb)")
-        console.print(f"killed in {lost.lost}; none of the {lost.kept} shards that were finished then ran again")
-        with ray_machines() as machines:
-            victim, _ = machines.add(), machines.add()
-            losing = LosingRay(machines, victim)
-            made = deduplicated(folder / "ray", given, clusters, losing, 1)
-        digests.add(report(console, "Ray, two machines, one killed", losing.moved, made))
-    console.print("digests are equal" if len(digests) == 1 else f"digests differ: {sorted(digests)}")
-    sys.exit(len(digests) != 1)
+        *before, clusters, spans = nodes(text_files(folder, arguments.text, arguments.mb), arguments.mb)
+        *_, signed = [build(Store(str(given)), node, execution=Execution(2)).artifact for node in before]
+        documents = signed.manifest.statistics["rows_out"]
+        console.print(f"{documents:,} documents, {arguments.mb:g} MB of text, ranges of {range_bytes / 2**20:.2g} MiB")
+        lost_machine = partial(by_lost_machine, marks=folder / "marks")
+        sides = (partial(by_workers, workers=1), partial(by_workers, workers=2), by_lost_worker, lost_machine)
+        stores = [copied(given, folder / f"side-{index}") for index in range(len(sides))]
+        digests = {
+            node.key[-1]: {side(console, store, node) for side, store in zip(sides, stores, strict=True)}
+            for node in (clusters, spans)
+        }
+    for name, made in digests.items():
+        console.print(f"{name}: digests are equal" if len(made) == 1 else f"{name}: digests differ: {sorted(made)}")
+    sys.exit(any(len(made) != 1 for made in digests.values()))
 
 
 if __name__ == "__main__":
