@@ -29,12 +29,13 @@ class ShuffledWriter(Writer):
         *,
         omittable: bool = False,
         in_runs: bool = False,
+        lazy: bool = False,
     ) -> dict[str, Mapping[str, Any]]:
         """As `Writer.map_shards`, a shard at a time: runs of them are not kept together."""
         done: dict[str, Mapping[str, Any]] = {}
         for index in np.random.default_rng(self.seed).permutation(len(tasks)):
             name = sorted(tasks)[index]
-            done |= super().map_shards(function, {name: tasks[name]}, workers=1, omittable=omittable)
+            done |= super().map_shards(function, {name: tasks[name]}, workers=1, omittable=omittable, lazy=lazy)
         return {name: done[name] for name in sorted(done)}
 
 

@@ -74,7 +74,7 @@ def build_corpus(
     spans = optional.pop("paragraphs").below(f"{SPANS_FOLDER}/{source}") if "paragraphs" in config.reads else None
     attributes = Attributes.of(source, duplicates, config, contamination=contamination, **optional)
     arguments = config, attributes, cutoff, removed, spans
-    decided = out.map_shards(decide_part, {f"decide-{part.stem}": (part, *arguments) for part in parts})
+    decided = out.map_shards(decide_part, {f"decide-{part.stem}": (part, *arguments) for part in parts}, lazy=True)
     totals = sum((Counter(_counts(statistics)) for statistics in decided.values()), Counter())
     drops = {name.removeprefix("drop:"): count for name, count in sorted(totals.items()) if name.startswith("drop:")}
     if not totals[f"rows:{TRAIN}"]:
@@ -82,8 +82,9 @@ def build_corpus(
     fates = [out.folder / SCRATCH_FOLDER / part.name for part in parts]
     cuts = spans if config.cut_paragraphs else None
     tasks = _write_tasks(out.folder, config, parts, fates, decided, totals, cuts)
-    written = out.map_shards(write_split_part, tasks, workers=None if totals["bytes"] > SMALL_BYTES else 1)
+    written = out.map_shards(write_split_part, tasks, workers=None if totals["bytes"] > SMALL_BYTES else 1, lazy=True)
     cut = sum((_counts(statistics) for statistics in (*decided.values(), *written.values())), Counter())
+    out.bring(*fates)
     _write_dropped(out.folder / "dropped.parquet", fates)
     out.facts["corpus"] = {"source": source, "domain": normalized.manifest.extra["documents"]["domain"]}
     out.record(

@@ -62,7 +62,7 @@ def preset(name: str) -> MinHashConfig:
 def sign_documents(out: Writer, config: MinHashConfig, normalized: Artifact) -> None:
     """Write `minhash/part-*.parquet` beside the documents' parts: same names, same ids, same order."""
     tasks = {path.stem: (path, config) for path in document_paths(normalized)}
-    done = out.map_shards(sign_part, tasks)
+    done = out.map_shards(sign_part, tasks, lazy=True)
     rows = sum(int(str(s["rows"])) for s in done.values())
     out.record(rows_in=rows, rows_out=rows, too_short_to_sign=sum(int(str(s["unsigned"])) for s in done.values()))
 

@@ -73,11 +73,11 @@ def normalize(out: Writer, config: NormalizeConfig, raw: Artifact, cut: Cut = CU
     groups = enumerate(groups_of_pieces(out, files, config.format, cut))
     largest_first = sorted(groups, key=lambda numbered: -numbered[1][0])
     tasks = {f"parse-{i:05d}": (i, group, config, cut) for i, (_, group) in largest_first}
-    parsed = out.map_shards(parse_shard, tasks, omittable=True)
+    parsed = out.map_shards(parse_shard, tasks, omittable=True, lazy=True)
     runs, collapsed = _collapse(out, [out.folder / RUNS / run for shard in parsed.values() for run in shard["runs"]], cut)
     count = max(1, -(-_total(parsed, "text_bytes") // config.target_part_bytes))
     tasks = {f"merge-{i:05d}": (part_name(i, count), runs, IdRange.share(i, count), cut) for i in range(count)}
-    parts = out.map_shards(merge_part, tasks)
+    parts = out.map_shards(merge_part, tasks, lazy=True)
     drops = _drops([*parsed.values(), *collapsed, *parts.values()])
     documents = _total(parts, "documents")
     rows_in = documents + sum(drops.values())
@@ -85,6 +85,7 @@ def normalize(out: Writer, config: NormalizeConfig, raw: Artifact, cut: Cut = CU
         raise RuntimeError(f"{out.spec.name}: {_total(parsed, 'records')} records came, {documents} documents left and {drops}")
     if not documents:
         raise ValueError(f"source {config.source}: no document survives of {rows_in} records; dropped: {drops}")
+    out.bring(out.folder / SAMPLES)
     write_parquet(out.folder / "dropped.parquet", joined(sorted((out.folder / SAMPLES).glob("*.parquet"))))
     out.facts["documents"] = {"domain": config.domain}
     out.record(
@@ -150,7 +151,7 @@ def _collapse(out: Writer, runs: list[Path], cut: Cut) -> tuple[list[Path], list
         groups = [runs[i : i + cut.fan_in] for i in range(0, len(runs), cut.fan_in)]
         names = [f"collapsed-{level}-{i:05d}" for i in range(len(groups))]
         tasks = {f"{name}": (name, group, cut) for name, group in zip(names, groups, strict=True)}
-        statistics += out.map_shards(collapse_runs, tasks).values()
+        statistics += out.map_shards(collapse_runs, tasks, lazy=True).values()
         runs, level = [out.folder / RUNS / f"{name}.arrow" for name in names], level + 1
     return runs, statistics
 

@@ -83,7 +83,7 @@ def embed_documents(out: Writer, config: EmbeddingsConfig, normalized: Artifact)
     """
     if config.reads:
         _encoder(config.max_tokens)
-    done = out.map_shards(embed_part, {path.stem: (path, config) for path in document_paths(normalized)})
+    done = out.map_shards(embed_part, {path.stem: (path, config) for path in document_paths(normalized)}, lazy=True)
     counts = sum((Counter({name: int(str(n)) for name, n in part.items()}) for part in done.values()), Counter[str]())
     skipped = {name: counts[name] for name in ("code", "short") if counts[name]}
     out.extra["embeddings"] = {

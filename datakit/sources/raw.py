@@ -58,9 +58,8 @@ def fetch_raw(out: Writer, source: Source, accepted: Artifact | None = None) -> 
         raise ValueError(
             f"source {source.name}: {source.loader!r} names no file; check its globs or this Python's installation"
         )
-    size = sum(path.stat().st_size for path in (out.folder / FILES).rglob("*") if path.is_file())
     out.extra["source"] = to_jsonable(source)
-    out.record(bytes_out=size, files=count)
+    out.record(bytes_out=out.bytes_below(FILES), files=count)
 
 
 RAW = Stage(

@@ -69,7 +69,7 @@ def _fetch_addresses(out: Writer, files: Sequence[HttpFile]) -> int:
 
 def _fetch_all(out: Writer, fetch: Callable[..., Mapping[str, object]], tasks: Mapping[str, tuple[Any, ...]]) -> int:
     """Fetch every file as a shard, then remove what downloads left behind."""
-    out.map_shards(fetch, dict(tasks))
+    out.map_shards(fetch, dict(tasks), lazy=True)
     if (partial := _partial(out)).exists():
         shutil.rmtree(partial)
     return len(tasks)

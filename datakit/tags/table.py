@@ -20,7 +20,7 @@ type Tagged = Callable[[pl.DataFrame], pl.DataFrame]
 
 def write_tags(out: Writer, normalized: Artifact, tag_part: Callable[..., dict[str, Any]], config: object, column: str) -> None:
     """Tag every part by a shard of its own; counts of the column's values go into `extra`, the most frequent first."""
-    tagged = out.map_shards(tag_part, {path.stem: (path, config) for path in document_paths(normalized)})
+    tagged = out.map_shards(tag_part, {path.stem: (path, config) for path in document_paths(normalized)}, lazy=True)
     counts = sum((Counter(part["counts"]) for part in tagged.values()), Counter[str]())
     rows = sum(part["rows"] for part in tagged.values())
     out.extra["tags"] = {column: dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))}

@@ -108,7 +108,7 @@ def tokenize_corpus(out: Writer, config: TokenCacheConfig, corpus: Artifact, tok
     verdict = _engine(config, path, parts, partial(out.map_calls, workers=workers))
     common = (path, policy, config.format, None if verdict is None else verdict.engine)
     tasks = {f"shard-{i:05d}": (f"shard-{i:05d}", *rows, *common) for i, rows in enumerate(plan)}
-    done = out.map_shards(tokenize_shard, tasks, in_runs=True)
+    done = out.map_shards(tokenize_shard, tasks, in_runs=True, lazy=True)
     shards = [ShardInfo(name, int(str(s["tokens"])), int(str(s["documents"]))) for name, s in done.items()]
     weights = weights_dtype(config.format)
     out.facts["tokens"] = tokens_extra(

@@ -18,7 +18,7 @@ import shutil
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +26,7 @@ from typing import Any
 
 from lineage.build.reproduce import read_config
 from lineage.jobs.job import Job, read_job
+from lineage.shards.away import named_paths
 from lineage.shards.failures import IncompleteError
 from lineage.shards.run import SHARD_FOLDER, ShardFolder, ShardFunction, run_shards
 from lineage.shards.shared import SharedShards, run_and_publish
@@ -99,6 +100,7 @@ class ShareWriter(Writer):
         *,
         omittable: bool = False,
         in_runs: bool = False,
+        lazy: bool = False,
     ) -> dict[str, Mapping[str, Any]]:
         """Run the shards of this runner's share that nobody has finished, and publish them.
 
@@ -108,12 +110,12 @@ class ShareWriter(Writer):
         """
         assert self.shared is not None  # run_share gives it
         folder, side = ShardFolder(self.folder), ShardFolder(self.folder / SHARE_FOLDER)
-        staged = self.shared.finished()
-        self.shared.fetch(staged & tasks.keys(), folder, self.store.scratch)
+        staged = self.shared.finished() & tasks.keys()
         if self.share.only is not None:
-            self._take_from_the_stage(tasks)
-        there = {name for name in tasks if folder.finished(name) is not None}
+            self._take_from_the_stage(tasks, staged)
+        there = {name for name in tasks if name not in staged and folder.finished(name) is not None}
         share_names = [name for name in self.share.of(sorted(tasks), in_runs=in_runs) if name not in staged]
+        self.bring(*named_paths(self.folder, [tasks[name] for name in share_names or tasks.keys() & {self.share.only}]))
         if self.share.only in tasks:
             share_names = [self.share.only]
             side.run(self.share.only, run_and_publish, (self.shared, share_names[0], function, tasks[share_names[0]]))
@@ -134,17 +136,21 @@ class ShareWriter(Writer):
                 for failure in ran.failures:
                     self.shared.fail(failure)
             elif ran.failures:
-                raise IncompleteError(self.spec.name, ran.failures, len(tasks), len(there) + len(ran.finished))
+                raise IncompleteError(self.spec.name, ran.failures, len(tasks), len(staged | there) + len(ran.finished))
         missing = tasks.keys() - there - self.shared.finished()
         if share_names or missing:
             raise ShareDone(len(share_names), len(missing), len(tasks))
-        return {name: statistics for name in sorted(tasks) if (statistics := folder.finished(name)) is not None}
+        self.away.take(self.shared, tasks.keys() - there)
+        if not lazy:
+            self.bring(*self._paths_away(tasks))
+        local = {name: statistics for name in there if (statistics := folder.finished(name)) is not None}
+        return {name: local[name] if name in local else self.away.shards[name].statistics for name in sorted(tasks)}
 
-    def _take_from_the_stage(self, tasks: Mapping[str, tuple[object, ...]]) -> None:
+    def _take_from_the_stage(self, tasks: Mapping[str, tuple[object, ...]], staged: Collection[str]) -> None:
         """Take shards that an attempt on this machine has finished: a shard of a later map needs their files."""
         attempt = ShardFolder(self.store.scratch / "writing" / self.spec.version)
         shard_folder = ShardFolder(self.folder)
-        for name in tasks.keys() - {self.share.only}:
+        for name in tasks.keys() - {self.share.only} - set(staged):
             statistics = attempt.finished(name)
             if statistics is not None and shard_folder.finished(name) is None:
                 files = attempt.records([name])[name][0]

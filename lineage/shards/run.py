@@ -142,11 +142,7 @@ class ShardFolder:
         Raises: ValueError naming a file that two of them wrote.
         """
         records = {name: json.loads(self._record(name).read_text()) for name in sorted(names) if self._record(name).exists()}
-        owners: dict[str, str] = {}
-        for name, record in records.items():
-            for path in record["files"]:
-                if owners.setdefault(path, name) != name:
-                    raise ValueError(f"shards {owners[path]} and {name} both wrote {path}; what it holds would depend on order")
+        refuse_two_owners({name: record["files"] for name, record in records.items()})
         whole = {name: record for name, record in records.items() if not record.get("without")}
         return {name: (sorted(record["files"]), record["statistics"]) for name, record in whole.items()}
 
@@ -187,6 +183,15 @@ class ShardFolder:
 
     def _record(self, name: str) -> Path:
         return self.root / SHARD_FOLDER / f"{name}.json"
+
+
+def refuse_two_owners(files: Mapping[str, Iterable[str]]) -> None:
+    """Raises: ValueError naming a file that two shards wrote; `files` are those of each shard."""
+    owners: dict[str, str] = {}
+    for name in sorted(files):
+        for path in files[name]:
+            if owners.setdefault(path, name) != name:
+                raise ValueError(f"shards {owners[path]} and {name} both wrote {path}; what it holds would depend on order")
 
 
 def split_digested(returned: Mapping[str, Any]) -> tuple[dict[str, Any], Mapping[str, Digested]]:

@@ -14,20 +14,32 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from lineage.artifact.file_entries import file_entry
+from lineage.artifact.manifest import FileEntry
 from lineage.artifact.spec import ArtifactSpec
 from lineage.config import from_jsonable
 from lineage.names import check_relative
 from lineage.shards.failures import ShardFailure
 from lineage.shards.run import PARTIAL_SUFFIX, SHARD_FOLDER, ShardFolder, ShardFunction, split_digested
+from lineage.storage.digests import Digested
 from lineage.storage.root import Storage
 
 SHARED_FOLDER = ".work/shards"
 RECORD_NAME, FAILURE_NAME, ABOUT_NAME = "shard.json", "failed.json", "about.json"
 CODE_CHARS = 12
+
+
+@dataclass(frozen=True)
+class SharedShard:
+    """A finished shard: the address of its folder, its files as the runner wrote and digested them, its statistics."""
+
+    data: str
+    files: tuple[FileEntry, ...]
+    statistics: Mapping[str, object]
 
 
 @dataclass(frozen=True)
@@ -73,13 +85,23 @@ class SharedShards:
         records = self.storage.files.listing(self.address, record)
         return frozenset(path.split("/")[-2] for path in records)
 
-    def publish(self, name: str, folder: Path, statistics: Mapping[str, Any]) -> bool:
-        """Publish what a shard wrote. Returns False, and keeps nothing, if another runner was first. It may move the folder."""
-        files = {p.relative_to(folder).as_posix(): p.stat().st_size for p in sorted(folder.rglob("*")) if p.is_file()}
+    def publish(
+        self, name: str, folder: Path, statistics: Mapping[str, Any], digested: Mapping[str, Digested] | None = None
+    ) -> bool:
+        """Publish what a shard wrote, with the digests of its files. `digested`: those that it took while it wrote.
+
+        Returns False, and keeps nothing, if another runner was first. It may move the folder.
+        """
+        known = digested or {}
+        paths = sorted(path for path in folder.rglob("*") if path.is_file())
+        entries = [file_entry(folder, path, known.get(path.relative_to(folder).as_posix())) for path in paths]
         data = f"{self.address}/{name}/data-{uuid.uuid4().hex[:8]}"
-        if files:
+        if entries:
             self.storage.publish(folder, data)
-        record = {"data": data, "files": files, "statistics": dict(statistics)}
+        if entries and not self.storage.is_local:  # the upload has compared them
+            sums = self.storage.listed(data)
+            entries = [replace(entry, crc32c=sums[entry.path].crc32c or None) for entry in entries]
+        record = {"data": data, "files": [asdict(entry) for entry in entries], "statistics": dict(statistics)}
         won = self.storage.create(f"{self.address}/{name}/{RECORD_NAME}", json.dumps(record))
         if not won:
             self.storage.delete(data)
@@ -97,29 +119,23 @@ class SharedShards:
         finally:
             shutil.rmtree(copy, ignore_errors=True)
 
-    def fetch(self, names: Iterable[str], into: ShardFolder, scratch: Path) -> None:
-        """Copy finished shards into a working folder."""
-        for name in sorted(names):
-            text = self.storage.read_text(f"{self.address}/{name}/{RECORD_NAME}")
-            if text is None:
-                raise RuntimeError(f"shard {name} vanished from {self.storage.uri(self.address)}: was the artifact committed?")
-            record = json.loads(text)
-            self._check_inside(name, record)
-            folder = self.storage.local(record["data"]) if self.storage.is_local else scratch / uuid.uuid4().hex
-            if not self.storage.is_local:
-                self.storage.fetch(record["data"], list(record["files"]), folder)
-            into.adopt(name, {path: folder / path for path in record["files"]}, record["statistics"], place=link_or_copy)
-            if not self.storage.is_local:
-                shutil.rmtree(folder, ignore_errors=True)
+    def read(self, names: Iterable[str]) -> dict[str, SharedShard]:
+        """Return finished shards by name; one read each. Raises: RuntimeError for one that has vanished; ValueError."""
+        return dict(self.storage.read_each(lambda name: (name, self._read(name)), sorted(names)))
 
-    def _check_inside(self, name: str, record: Mapping[str, Any]) -> None:
-        """Refuse a record that points outside its shard's folder. Raises: ValueError."""
-        where = f"{self.storage.uri(self.address)}/{name}/{RECORD_NAME}"
-        folder, _, data = check_relative(record["data"], f"{where}: data").rpartition("/")
+    def _read(self, name: str) -> SharedShard:
+        """Read a record, and refuse one that points outside its shard's folder."""
+        address = f"{self.address}/{name}/{RECORD_NAME}"
+        text, where = self.storage.read_text(address), self.storage.uri(address)
+        if text is None:
+            raise RuntimeError(f"shard {name} vanished from {self.storage.uri(self.address)}: was the artifact committed?")
+        shard = from_jsonable(SharedShard, json.loads(text), where)
+        folder, _, data = check_relative(shard.data, f"{where}: data").rpartition("/")
         if folder != f"{self.address}/{name}" or not data:
-            raise ValueError(f"{where}: data is {record['data']!r}; it must be a folder of {self.address}/{name}")
-        for path in record["files"]:
-            check_relative(path, f"{where}: a file's path")
+            raise ValueError(f"{where}: data is {shard.data!r}; it must be a folder of {self.address}/{name}")
+        for entry in shard.files:
+            check_relative(entry.path, f"{where}: a file's path")
+        return shard
 
     def delete(self) -> None:
         self.storage.delete(self.address)
@@ -137,8 +153,9 @@ def run_and_publish(
     """Run a shard and publish it in the shared place; itself a shard function."""
     inner = folder / "shard"
     inner.mkdir()
-    statistics, _ = split_digested(function(inner, *arguments))  # The commit digests what it fetches.
-    shared.publish(name, inner, statistics)
+    statistics, digested = split_digested(function(inner, *arguments))
+    shared.publish(name, inner, statistics, digested)
+    shutil.rmtree(inner, ignore_errors=True)  # a local root has moved it; a bucket has a copy, which this runner does not read
     return statistics
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from lineage.artifact.manifest import FileEntry
 from lineage.artifact.spec import ArtifactSpec
 from lineage.artifact.store import Artifact, Store
+from lineage.shards.away import AwayShards, named_paths
 from lineage.shards.execution import Execution
 from lineage.shards.failures import IncompleteError, ShardFailure
 from lineage.shards.run import ShardFolder, ShardFunction, run_shards
@@ -57,6 +58,9 @@ class Writer:
     shared: SharedShards | None = None
     """The place where other machines publish finished shards (`lineage.build.shard_runner`)."""
 
+    away: AwayShards = field(default_factory=AwayShards)
+    """Shards that were finished there. The commit leaves their bytes to the storage, too."""
+
     fan_out: Callable[[Collection[str]], Mapping[str, ShardFailure]] | None = None
     """Runs shards by runners elsewhere, which publish them in `shared`; returns the failures (`lineage.build.fan_out`)."""
 
@@ -92,13 +96,16 @@ class Writer:
         *,
         omittable: bool = False,
         in_runs: bool = False,
+        lazy: bool = False,
     ) -> dict[str, Mapping[str, Any]]:
         """Run shards that survive a kill (`lineage.shards.run`) and return their statistics by name.
 
         `workers` defaults to that of the execution. Shards start in the order of `tasks`; put the largest first, so that no
         worker waits for it at the end. `in_runs`: neighbours have about one size and read the same data, so each worker gets a
         run of them. `omittable`: the artifact is meaningful without some shards (documents of an unreadable raw file), so a
-        waiver may allow them to be missing; the result then lacks their names.
+        waiver may allow them to be missing; the result then lacks their names. `lazy`: the stage reads no file of these shards
+        but by the tasks of later maps, which name it or its folder, and by what it gives to `bring`. Then this process fetches
+        none of them from machines that made them.
 
         Raises: IncompleteError naming the failed shards, after all others are done.
         """
@@ -107,22 +114,48 @@ class Writer:
         folder = ShardFolder(self.folder, without=tuple(sorted(self.omitted)))
         self._take_shared(folder, tasks)
         elsewhere = self._fan_out(folder, tasks)
+        there = self.away.shards
+        here = {name: arguments for name, arguments in tasks.items() if name not in elsewhere and name not in there}
+        if there:
+            self.bring(*named_paths(self.folder, [task for name, task in here.items() if folder.finished(name) is None]))
         ran = run_shards(
             folder,
             function,
-            {name: arguments for name, arguments in tasks.items() if name not in elsewhere},
+            here,
             workers=workers or self.execution.workers,
             pool=self.pool,
             title=self.spec.name,
             limits=limits,
             in_runs=in_runs,
         )
-        missing = tasks.keys() - ran.finished.keys()
+        done = {name: there[name].statistics if name in there else ran.finished.get(name) for name in sorted(tasks)}
+        finished = {name: statistics for name, statistics in done.items() if statistics is not None}
+        missing = tasks.keys() - finished.keys()
         failures = (*elsewhere.values(), *ran.failures)
         if missing and not (omittable and missing <= set(self.may_omit)):
-            raise IncompleteError(self.spec.name, failures, len(tasks), len(ran.finished))
+            raise IncompleteError(self.spec.name, failures, len(tasks), len(finished))
         self.omitted |= {failure.name: failure.error for failure in failures}
-        return dict(ran.finished)
+        if not lazy:
+            self.bring(*self._paths_away(tasks))
+        return finished
+
+    def bring(self, *paths: Path) -> None:
+        """Fetch files of lazy maps that other machines have made, or all such files below a folder. Others are passed over.
+
+        Raises: ValueError naming a file that is not as its shard wrote it.
+        """
+        self.away.bring(self.store.storage, self.folder, paths)
+
+    def bytes_below(self, name: str) -> int:
+        """Return the bytes of all files below a folder of the artifact, fetched or not."""
+        here = {p.relative_to(self.folder).as_posix(): p.stat().st_size for p in (self.folder / name).rglob("*") if p.is_file()}
+        away = {path: entry.bytes for path, (_, entry) in self.away.files.items() if path.startswith(f"{name}/")}
+        return sum((away | here).values())
+
+    def _paths_away(self, names: Collection[str]) -> list[Path]:
+        """Return where the working folder has, or would have, the files of those of these shards that are away."""
+        shards = [self.away.shards[name] for name in names if name in self.away.shards]
+        return [self.folder / entry.path for shard in shards for entry in shard.files]
 
     def warm(self, shards: int, function: Callable[..., object], *arguments: object) -> None:
         """Start the workers for a map of `shards` shards early, each with a call that prepares for them."""
@@ -160,7 +193,7 @@ class Writer:
         A map of one shard runs here: starting a machine takes longer than it saves. Runners see finished shards of earlier maps
         only in the shared place, and do not know which shards a waiver omits: maps after such a shard run here.
         """
-        missing = [name for name in sorted(tasks) if folder.finished(name) is None]
+        missing = [name for name in sorted(tasks) if not self._is_finished(name, folder)]
         if self.fan_out is None or self.shared is None or self.omitted or not missing or len(tasks) < 2:
             return {}
         for name in sorted(self.shard_names - self.shared.finished()):
@@ -168,16 +201,22 @@ class Writer:
                 self.shared.publish_copy(name, folder)
         failures = self.fan_out(missing)
         self._take_shared(folder, tasks)
-        return {name: failure for name, failure in failures.items() if folder.finished(name) is None}
+        return {name: failure for name, failure in failures.items() if not self._is_finished(name, folder)}
+
+    def _is_finished(self, name: str, folder: ShardFolder) -> bool:
+        return name in self.away.shards or folder.finished(name) is not None
 
     def _take_shared(self, folder: ShardFolder, tasks: Mapping[str, tuple[object, ...]]) -> None:
-        """Take shards that runners on other machines have finished."""
-        if self.shared is None:
+        """Take shards that runners on other machines have finished; their files stay there.
+
+        Runners do not know which shards a waiver omits, so later maps than those take nothing from them.
+        """
+        if self.shared is None or self.omitted:
             return
-        there = {name for name in self.shared.finished() & tasks.keys() if folder.finished(name) is None}
+        there = {name for name in self.shared.finished() & tasks.keys() if not self._is_finished(name, folder)}
         if there:
             log.info("%s: %d of %d shards were finished by other runners", self.spec.name, len(there), len(tasks))
-            self.shared.fetch(there, folder, self.store.scratch)
+            self.away.take(self.shared, there)
             self.adopted = True
 
 

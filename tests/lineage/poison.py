@@ -75,9 +75,10 @@ def _map_poisoned(
     *,
     omittable: bool = False,
     in_runs: bool = False,
+    lazy: bool = False,
 ) -> dict[str, Mapping[str, Any]]:
     routed = {name: (shards.get(name, ""), function, *arguments) for name, arguments in tasks.items()}
-    return map_shards(route, routed, workers, omittable=omittable, in_runs=in_runs)
+    return map_shards(route, routed, workers, omittable=omittable, in_runs=in_runs, lazy=lazy)
 
 
 def route(folder: Path, how: str, function: ShardFunction, *arguments: object) -> Mapping[str, Any]:
