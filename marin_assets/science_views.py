@@ -73,7 +73,7 @@ def promotion(artifact: Artifact) -> dict[str, dg.MetadataValue]:
         "verdict": dg.MetadataValue.text(facts["verdict"]),
         "why": dg.MetadataValue.text(facts["why"] or "both gates are passed"),
         "speed_ups": records_table(facts["speed_ups"], ("size", "factor", "low", "high", "smallest_visible")),
-        "projections": records_table(facts["projections"], ("budget", "difference", "low", "high")),
+        "projections": records_table(facts["projections"], ("budget", "difference", "low", "high", "smallest_visible")),
     }
 
 
@@ -140,11 +140,11 @@ def forecast(artifact: Artifact) -> dict[str, dg.MetadataValue]:
 
 
 def verdict(artifact: Artifact) -> dict[str, dg.MetadataValue]:
-    """Return the outcome, and the error in three units."""
+    """Return the outcome, the error in three units, and the smallest error that is a miss."""
     facts = artifact.manifest.extra["verdict"]
     numbers = {
         name: dg.MetadataValue.float(facts[name])
-        for name in ("measured", "error", "sigmas", "half_widths")
+        for name in ("measured", "error", "sigmas", "half_widths", "smallest_visible")
         if facts[name] is not None
     }
     return {"outcome": dg.MetadataValue.text(facts["outcome"]), "why": dg.MetadataValue.text(facts["why"] or "-"), **numbers}
@@ -154,7 +154,7 @@ def verdicts(artifact: Artifact) -> dict[str, dg.MetadataValue]:
     """Return how many forecasts were hit, missed and void, and the page."""
     facts = artifact.manifest.extra["verdicts"]
     counts = {name: dg.MetadataValue.int(count) for name, count in sorted(facts["outcomes"].items())}
-    columns = ("verdict", "outcome", "measured", "error", "sigmas", "half_widths", "why")
+    columns = ("verdict", "outcome", "measured", "error", "sigmas", "half_widths", "smallest_visible", "why")
     rows = [{name: "-" if row[name] is None else row[name] for name in columns} for row in facts["rows"]]
     return {**counts, "verdicts": records_table([{k: str(v) for k, v in row.items()} for row in rows], columns)}
 

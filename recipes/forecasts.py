@@ -126,12 +126,14 @@ def ladder_forecast(of: LadderForecast, run: Run) -> Node:
 
 @cache
 def forecast(of: Forecast, run: Run) -> Node:
-    """The point and intervals for a run, bound to its spec, its mixture, the metric and the policy."""
+    """The point and intervals for a run, bound to its spec, its mixture, its start, the metric and the policy."""
     law, loss = of.sweep.law, of.sweep.loss
     assert law is not None  # the record refuses it
     policy = identity_digest(to_jsonable(RESULT_CONFIG))
     config = ForecastConfig(run.spec, loss.task, loss.metric, loss.unit, policy, of.siblings, of.beyond, law, of.score)
     inputs: dict[str, Node | tuple[Node, ...]] = {"table": table(of.sweep), "fit": fit(of.sweep), "mixture": mixture(run)}
+    if (before := start(run)) is not None:
+        inputs["start"] = before
     if of.score is not None:
         inputs["scores"] = of.scores
     return Node(("forecasts", of.name), None, FORECAST, config, inputs)

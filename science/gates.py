@@ -136,6 +136,8 @@ class Projection:
     difference: float
     low: float
     high: float
+    smallest_visible: float
+    """The smallest difference whose interval would exclude 0, in the unit of the loss: the half-width of the interval."""
 
 
 @dataclass(frozen=True)
@@ -174,8 +176,10 @@ def judge(pairs: Sequence[Pair], law: PowerLaw, config: GateConfig) -> GateVerdi
     projections = tuple(_project(pairs, config, budget) for budget in config.gates.projected)
     if any(projection.low > 0 for projection in projections):
         return GateVerdict("bench", "gate 2: projected to lose at a larger budget", pairs_by_size, projections)
-    if any(projection.high >= 0 for projection in projections):
-        return GateVerdict("undecided", "gate 2: the projection's interval holds 0", pairs_by_size, projections)
+    if open_ones := [projection for projection in projections if projection.high >= 0]:
+        at, seen = ", ".join(f"{one.budget:.3g}" for one in open_ones), max(one.smallest_visible for one in open_ones)
+        why = f"gate 2: the projection's interval holds 0 at {at} FLOPs; a difference of {seen:.4f} would have shown"
+        return GateVerdict("undecided", why, pairs_by_size, projections)
     return GateVerdict("promote", "", pairs_by_size, projections)
 
 
@@ -197,4 +201,4 @@ def _project(pairs: Sequence[Pair], config: GateConfig, budget: float) -> Projec
         leverage = 1 / len(x) + (np.log(budget) - law.centre) ** 2 / (shift @ shift)
         variance += residual * float(leverage) * (law.at(budget) - law.asymptote) ** 2
     difference, width = laws[1].at(budget) - laws[0].at(budget), _edge([(variance, freedom)], config.gates.level)
-    return Projection(budget, difference, difference - width, difference + width)
+    return Projection(budget, difference, difference - width, difference + width, width)

@@ -143,9 +143,12 @@ def _page(name: str, config: PromotionConfig, verdict: GateVerdict, law: PowerLa
         interval = f"{each.low:.3f} to {each.high:.3f}"
         yield f"| {each.size} | {gate} | {each.factor:.3f} | {interval} | {each.smallest_visible:.4f} {config.unit} |"
     if verdict.projections:
-        yield from ("", f"| FLOPs | variant less baseline, {config.unit} | {percent} % interval |", "|---" * 3 + "|")
+        columns = f"variant less baseline, {config.unit} | {percent} % interval | smallest difference that would show"
+        yield from ("", f"| FLOPs | {columns} |", "|---" * 4 + "|")
     for projection in verdict.projections:
-        yield f"| {projection.budget:.2g} | {projection.difference:+.4f} | {projection.low:+.4f} to {projection.high:+.4f} |"
+        interval = f"{projection.low:+.4f} to {projection.high:+.4f}"
+        visible = f"{projection.smallest_visible:.4f} {config.unit}"
+        yield f"| {projection.budget:.2g} | {projection.difference:+.4f} | {interval} | {visible} |"
     yield from (
         "",
         f"The law of the baseline: asymptote {law.asymptote} {config.unit} (declared), exponent {law.exponent:.4f}.",
@@ -153,4 +156,5 @@ def _page(name: str, config: PromotionConfig, verdict: GateVerdict, law: PowerLa
     yield "The interval holds the law's lack of fit and the noise of both runs between seeds. The noise of speed is not in it."
 
 
-PROMOTION = Stage("science.promotion", "1", promote)
+PROMOTION = Stage("science.promotion", "2", promote)
+"""2: the smallest difference that a projection would show."""

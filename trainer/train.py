@@ -123,7 +123,7 @@ def _open_inputs(job: Job) -> _Inputs:
     forecast = job.inputs.get(FORECAST)
     if forecast is not None:
         assert isinstance(forecast, Artifact)
-        check_forecast(forecast, spec, mixture)
+        check_forecast(forecast, spec, mixture, start)
     return _Inputs(config, mixture, order, start, open_reference(job.inputs, mixture, start, spec, order))
 
 

@@ -1,13 +1,14 @@
 """Freeze a forecast: the artifact that its target run takes as an input.
 
-It binds the target's spec and mixture, the metric with unit and policy, the point, intervals, method, fit, largest fitted
-budget and seeds. It is refused if a result of the target could have been known: in its ancestors, or anywhere in the store.
-That nobody trained the same spec elsewhere cannot be proved, and the file says so.
+It binds the target's spec, mixture and start, the metric with unit and policy, the point, intervals, method, fit, largest
+fitted budget and seeds. It is refused if a result of the target could have been known: in its ancestors, or anywhere in the
+store. That nobody trained the same spec elsewhere cannot be proved, and the file says so.
 """
 
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from lineage.artifact.store import Artifact, Store
 from lineage.config import from_jsonable, to_jsonable
@@ -20,7 +21,7 @@ from science.forecasts.two_steps import DRAWS, ScoreStep, forecast_score, scored
 from science.trials import FLOP_TOLERANCE
 from trainer.spec.config import RunSpec
 from trainer.spec.stage import CHECKPOINT, CheckpointConfig
-from trainer.spec.target import FORECAST_FILE, recipe_digest, run_digest, size_of
+from trainer.spec.target import FORECAST_FILE, bound_to, recipe_digest, size_of
 
 FORMAT = "forecast/1"
 TRAINED = (CHECKPOINT.name, "trainer.trial")
@@ -53,14 +54,23 @@ class RefusedForecastError(ValueError):
 
 
 def make_forecast(
-    out: Writer, config: ForecastConfig, table: Artifact, fit: Artifact, mixture: Artifact, scores: tuple[Artifact, ...] = ()
+    out: Writer,
+    config: ForecastConfig,
+    table: Artifact,
+    fit: Artifact,
+    mixture: Artifact,
+    scores: tuple[Artifact, ...] = (),
+    start: Artifact | None = None,
 ) -> None:
-    """Write `forecast.json`. `scores` are the results of the second step, if there is one.
+    """Write `forecast.json`. `scores` are the results of the second step, if there is one; `start` is that of the target.
 
     Raises: RefusedForecastError, RefusedSweepError, RefusedScoreError.
     """
     method = from_jsonable(FitConfig, fit.spec.config)
-    _refuse_inputs(out, config, table, fit, mixture, scores)
+    target = target_facts(out, config.target, mixture, start)
+    _refuse_inputs(out, config, table, fit, scores)
+    refuse_known(out, config.target, mixture, fit, *scores, *(() if start is None else (start,)))
+    _refuse_second(out, config, target)
     trials = read_table(table)
     if trials[0].policy != config.policy:
         raise RefusedForecastError(f"{out.spec.name}: policy is {config.policy}, the trials were scored by {trials[0].policy}")
@@ -77,11 +87,7 @@ def make_forecast(
     predicted = forecast(fitted, size.parameters, size.tokens)
     frozen = {
         "format": FORMAT,
-        "target": {
-            "name": config.target.name, "run": run_digest(config.target), "recipe": recipe_digest(config.target),
-            "mixture": mixture.data_version, "seed": config.target.seed, "steps": config.target.num_steps,
-            "parameters": size.parameters, "tokens": size.tokens, "flops": size.flops,
-        },
+        "target": target,
         "metric": {"task": config.task, "name": config.metric, "unit": config.unit, "policy": config.policy},
         "point": predicted.point,
         "intervals": _by_level(predicted.intervals),
@@ -106,26 +112,29 @@ def make_forecast(
     out.record(rows_in=len(trials), rows_out=1)
 
 
-def _refuse_inputs(
-    out: Writer, config: ForecastConfig, table: Artifact, fit: Artifact, mixture: Artifact, scores: tuple[Artifact, ...]
-) -> None:
-    """Refuse inputs that do not belong together, and a target whose result could have been known."""
+def target_facts(out: Writer, run: RunSpec, mixture: Artifact, start: Artifact | None) -> dict[str, Any]:
+    """What a forecast binds of its target. Raises: RefusedForecastError if only one of spec and inputs has a start."""
+    if (start is None) != (run.start is None):
+        declared, given = ("no start", "one") if run.start is None else ("a start", "none")
+        raise RefusedForecastError(
+            f"{out.spec.name}: the spec of {run.name} declares {declared}, the forecast has {given} as its input; give both or "
+            "neither"
+        )
+    size = size_of(run)
+    return bound_to(run, mixture, start) | {
+        "name": run.name, "recipe": recipe_digest(run), "seed": run.seed, "steps": run.num_steps,
+        "parameters": size.parameters, "tokens": size.tokens, "flops": size.flops,
+    }  # fmt: skip
+
+
+def _refuse_inputs(out: Writer, config: ForecastConfig, table: Artifact, fit: Artifact, scores: tuple[Artifact, ...]) -> None:
+    """Refuse inputs that do not belong together."""
     if bool(scores) != (config.score is not None):
         raise RefusedForecastError(f"{out.spec.name}: it has {len(scores)} results of scores, and its step is {config.score}")
     if fit.input("table").spec.address != table.spec.address:
         raise RefusedForecastError(f"{out.spec.name}: {fit.name} was fitted to another table than {table.name}")
     if to_jsonable(from_jsonable(FitConfig, fit.spec.config)) != to_jsonable(config.method):
         raise RefusedForecastError(f"{out.spec.name}: its method is not that of {fit.name}; give both one FitConfig")
-    known = sorted({artifact.name for artifact in results_of(out.store, config.target, mixture, fit, *scores)})
-    if known:
-        raise RefusedForecastError(
-            f"{out.spec.name}: the target's recipe was trained already ({', '.join(known)}); a forecast is made before that"
-        )
-    if others := _others(out, config, mixture):
-        raise RefusedForecastError(
-            f"{out.spec.name}: the store has another forecast of this run and metric, {', '.join(others)}, which `siblings` "
-            "does not name; a run that is forecast twice is judged by both"
-        )
 
 
 def _refuse_beyond(out: Writer, method: FitConfig, flops: float, largest: float, epochs: Mapping[str, float]) -> None:
@@ -184,6 +193,14 @@ def _by_level(intervals: Mapping[float, tuple[float, float]]) -> dict[str, list[
     return {f"{level:g}": list(interval) for level, interval in intervals.items()}
 
 
+def refuse_known(out: Writer, target: RunSpec, mixture: Artifact, *roots: Artifact) -> None:
+    """Refuse a target whose result could have been known: by an ancestor of `roots`, or by the store."""
+    if known := sorted({artifact.name for artifact in results_of(out.store, target, mixture, *roots)}):
+        raise RefusedForecastError(
+            f"{out.spec.name}: the target's recipe was trained already ({', '.join(known)}); a forecast is made before that"
+        )
+
+
 def results_of(store: Store, target: RunSpec, mixture: Artifact, *roots: Artifact) -> Iterator[Artifact]:
     """Checkpoints of the target's recipe: any ancestor of `roots` whatever its data, and any in the store on its mixture."""
     recipe = recipe_digest(target)
@@ -202,23 +219,35 @@ def _is_of(artifact: Artifact, recipe: str) -> bool:
     return recipe_digest(from_jsonable(CheckpointConfig, artifact.spec.config).run) == recipe
 
 
-def _others(out: Writer, config: ForecastConfig, mixture: Artifact) -> list[str]:
-    """Forecasts of the same run, metric and policy in the store that are not named as siblings."""
-    task, metric = (config.score.task, config.score.metric) if config.score is not None else (config.task, config.metric)
-    same = (run_digest(config.target), mixture.data_version, task, metric)
+def _refuse_second(out: Writer, config: ForecastConfig, target: Mapping[str, Any]) -> None:
+    """A score's policy is known only from its results, so any counts."""
+    if config.score is None:
+        refuse_second(out, target, (config.task, config.metric), config.policy, config.siblings)
+    else:
+        refuse_second(out, target, (config.score.task, config.score.metric), None, config.siblings)
+
+
+def refuse_second(
+    out: Writer, target: Mapping[str, Any], metric: tuple[str, str], policy: str | None, siblings: tuple[str, ...]
+) -> None:
+    """Refuse if the store has a forecast of either kind of this target, metric (task, name) and policy that is no sibling.
+
+    `policy` None is any. A forecast of the same name and kind is one that this one replaces.
+    """
     names = set()
     for artifact in out.store.artifacts("forecasts"):
-        if artifact.spec.stage == FORECAST.name and artifact.spec.key != out.spec.key:
-            facts = artifact.manifest.extra["forecast"]
-            target, of = facts["target"], facts["metric"]
-            if same == (target["run"], target["mixture"], of["task"], of["name"]) and _same_policy(config, of["policy"]):
-                names.add(artifact.spec.key[-1])
-    return sorted(names - set(config.siblings))
-
-
-def _same_policy(config: ForecastConfig, policy: str) -> bool:
-    """Whether the policy is that of this forecast; a score's is known only from its results, so any counts."""
-    return config.score is not None or policy == config.policy
+        facts = artifact.manifest.extra.get("forecast")
+        if facts is None or (artifact.spec.key, artifact.spec.stage) == (out.spec.key, out.spec.stage):
+            continue
+        other, of = facts["target"], facts["metric"]
+        same = all(other.get(name) == target.get(name) for name in ("run", "mixture", "start"))
+        if same and (of["task"], of["name"]) == metric and policy in (None, of["policy"]):
+            names.add(artifact.spec.key[-1])
+    if others := sorted(names - set(siblings)):
+        raise RefusedForecastError(
+            f"{out.spec.name}: the store has another forecast of this run and metric, {', '.join(others)}, which `siblings` "
+            "does not name; a run that is forecast twice is judged by both"
+        )
 
 
 FORECAST = Stage("science.forecast", "2", make_forecast)

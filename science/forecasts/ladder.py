@@ -16,7 +16,15 @@ from lineage.artifact.store import Artifact
 from lineage.config import from_jsonable, to_jsonable
 from lineage.stage import Stage
 from lineage.writing.writer import Writer
-from science.forecasts.freeze import FORMAT, NOT_PROVABLE, TRAINED, RefusedForecastError, results_of
+from science.forecasts.freeze import (
+    FORMAT,
+    NOT_PROVABLE,
+    TRAINED,
+    RefusedForecastError,
+    refuse_known,
+    refuse_second,
+    target_facts,
+)
 from science.forecasts.outcome import Outcome, outcome_of
 from science.forecasts.table import data_of
 from science.laws.interval import LEVELS
@@ -24,7 +32,7 @@ from science.laws.power import PowerLaw, fit_free, fit_pinned
 from science.trials import FLOP_TOLERANCE
 from trainer.spec.config import RunSpec
 from trainer.spec.stage import CheckpointConfig
-from trainer.spec.target import FORECAST_FILE, recipe_digest, run_digest, size_of
+from trainer.spec.target import FORECAST_FILE, size_of
 
 LEAST_RUNGS = 3
 SAME_SHARE = 0.05
@@ -137,10 +145,13 @@ def make_ladder_forecast(
     """Write `forecast.json` of the branch of `start`. Raises: RefusedForecastError."""
     outcomes = [outcome_of(result) for result in results]
     before, size = trained_flops(start), size_of(config.target)
-    if odd := list(_faults(out, config, outcomes, mixture, results)):
+    target = target_facts(out, config.target, mixture, start) | {"flops": before[0] + size.flops}
+    refuse_known(out, config.target, mixture, *results, start)
+    if odd := list(_faults(outcomes, mixture)):
         raise RefusedForecastError(f"{out.spec.name}: {'; '.join(odd)}")
+    refuse_second(out, target, (config.task, config.metric), outcomes[0].policy, config.siblings)
     rungs = [_rung(outcome, config) for outcome in outcomes]
-    share, flops = size.tokens / before[1], before[0] + size.flops
+    share, flops = size.tokens / before[1], target["flops"]
     if uneven := [f"{rung.name} {rung.share:.3g}" for rung in rungs if abs(rung.share / share - 1) > SAME_SHARE]:
         raise RefusedForecastError(
             f"{out.spec.name}: the branch of the target has {share:.3g} of the tokens before it, others have "
@@ -155,11 +166,7 @@ def make_ladder_forecast(
     fitted = fit_ladder(np.array([rung.flops for rung in rungs]), np.array([rung.loss for rung in rungs]), config.asymptote)
     frozen = {
         "format": FORMAT,
-        "target": {
-            "name": config.target.name, "run": run_digest(config.target), "recipe": recipe_digest(config.target),
-            "mixture": mixture.data_version, "start": start.data_version, "seed": config.target.seed,
-            "steps": config.target.num_steps, "parameters": size.parameters, "tokens": size.tokens, "flops": flops,
-        },
+        "target": target,
         "metric": {"task": config.task, "name": config.metric, "unit": config.unit, "policy": outcomes[0].policy},
         "point": fitted.law.at(flops),
         "intervals": {f"{level:g}": list(fitted.law.interval(flops, level)) for level in LEVELS},
@@ -186,11 +193,7 @@ def _rung(outcome: Outcome, config: LadderConfig) -> Rung:
     return Rung(outcome.name, flops, tokens / before[1] - 1, outcome.score(config.task, config.metric), seed)
 
 
-def _faults(
-    out: Writer, config: LadderConfig, outcomes: Sequence[Outcome], mixture: Artifact, results: Sequence[Artifact]
-) -> Iterator[str]:
-    if known := sorted({artifact.name for artifact in results_of(out.store, config.target, mixture, *results)}):
-        yield f"the target's recipe was trained already ({', '.join(known)}); a forecast is made before that"
+def _faults(outcomes: Sequence[Outcome], mixture: Artifact) -> Iterator[str]:
     yield from (f"{outcome.name} diverged: {outcome.diverged}" for outcome in outcomes if outcome.diverged is not None)
     if len(policies := sorted({outcome.policy for outcome in outcomes})) > 1:
         yield f"the results have {len(policies)} policies ({', '.join(policies)}); score all by one"

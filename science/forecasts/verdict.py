@@ -15,6 +15,10 @@ from trainer.spec.stage import CheckpointConfig
 from trainer.spec.target import FORECAST, FORECAST_FILE, run_digest
 
 LEVEL = "0.9"
+SMALLEST_MISS = (
+    "The smallest miss is the smallest error that the forecast could have shown, in the unit of the metric: from its point to "
+    "the nearer end of its 90 % interval."
+)
 type Outcome = Literal["hit", "low", "high", "void"]
 
 
@@ -39,6 +43,9 @@ class Judged:
     """The error in standard deviations of one run's noise."""
     half_widths: float | None
     """The error in half-widths of the 90 % interval."""
+    smallest_visible: float | None
+    """The smallest error that is a miss, in the unit of the metric: from the point to the nearer end of the 90 % interval. An
+    error below it, of either sign, would have been a hit."""
 
 
 def judge(config: VerdictConfig, forecast: Artifact, result: Artifact) -> Judged:
@@ -48,12 +55,13 @@ def judge(config: VerdictConfig, forecast: Artifact, result: Artifact) -> Judged
     result_outcome = outcome_of(result)
     why = _void(config, facts, forecast, result_outcome, result)
     if why is not None:
-        return Judged("void", why, None, None, None, None)
+        return Judged("void", why, None, None, None, None, None)
     measured = result_outcome.score(config.task, config.metric)
     low, high = facts["intervals"][LEVEL]
     error = measured - facts["point"]
+    visible = min(facts["point"] - low, high - facts["point"])
     outcome: Outcome = "low" if measured < low else "high" if measured > high else "hit"
-    return Judged(outcome, "", measured, error, error / facts["noise"], 2 * error / (high - low))
+    return Judged(outcome, "", measured, error, error / facts["noise"], 2 * error / (high - low), visible)
 
 
 def _void(
@@ -73,6 +81,9 @@ def _void(
         return f"the run has the spec {run_digest(checkpoint_config.run)}, the forecast is of {target['run']}"
     if checkpoint.input("mixture").data_version != target["mixture"]:
         return "the run read another mixture"
+    began = {ref.name: ref.data_version for ref in checkpoint.spec.inputs}.get("start")
+    if began != target.get("start"):
+        return f"warm-started elsewhere: the run starts from {began}, the forecast is of a start from {target.get('start')}"
     if checkpoint_config.step != target["steps"]:
         return f"the run is judged at step {checkpoint_config.step} of {target['steps']}"
     if outcome.policy != metric["policy"]:
@@ -95,16 +106,18 @@ def make_verdict(out: Writer, config: VerdictConfig, forecast: Artifact, result:
 def write_page(path: Path, verdicts: list[Artifact]) -> None:
     """All verdicts on one page, misses and void ones included, newest first."""
     ordered = sorted(verdicts, key=lambda artifact: artifact.manifest.created, reverse=True)
-    lines = ["# Forecasts and what became of them", "", "| verdict | outcome | error | in seed sigmas | in half-widths | why |"]
-    lines.append("|---" * 6 + "|")
+    columns = ("verdict", "outcome", "error", "in seed sigmas", "in half-widths", "smallest miss", "why")
+    lines = ["# Forecasts and what became of them", "", SMALLEST_MISS, "", f"| {' | '.join(columns)} |"]
+    lines.append("|---" * len(columns) + "|")
     for artifact in ordered:
         facts = artifact.manifest.extra["verdict"]
         numbers = [
-            "-" if facts[name] is None else f"{facts[name]:+.{digits}f}"
-            for name, digits in (("error", 4), ("sigmas", 1), ("half_widths", 2))
+            "-" if facts.get(name) is None else f"{facts[name]:{form}}"  # verdicts before version 2 have no smallest miss
+            for name, form in (("error", "+.4f"), ("sigmas", "+.1f"), ("half_widths", "+.2f"), ("smallest_visible", ".4f"))
         ]
         lines.append(f"| {artifact.name} | {facts['outcome']} | {' | '.join(numbers)} | {facts['why'] or '-'} |")
     path.write_text("\n".join(lines) + "\n")
 
 
-VERDICT = Stage("science.verdict", "1", make_verdict)
+VERDICT = Stage("science.verdict", "2", make_verdict)
+"""2: the smallest error that is a miss; void where the target starts from another checkpoint."""

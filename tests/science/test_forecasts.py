@@ -9,6 +9,8 @@ from typing import cast
 
 import numpy as np
 import pytest
+from ladder_lab import TARGET as BRANCH
+from ladder_lab import ladder_forecast, mixture, rung, written
 from simulated import sweep, trials
 
 from lineage.artifact.store import Artifact, Store
@@ -16,21 +18,21 @@ from lineage.build.nodes import Node, ancestors_first, resolve, spec_of
 from lineage.build.plan import build, build_all
 from lineage.config import to_jsonable
 from lineage.jobs.job import Job
-from lineage.order.mixture import MIXTURE, MixtureConfig, Phase
 from lineage.stage import Stage
+from lineage.writing.write import writing
 from lineage.writing.writer import Writer
 from science.fit_sweep import FitConfig
+from science.forecasts.board import build_board
 from science.forecasts.fit_stage import FIT
 from science.forecasts.freeze import FORECAST, ForecastConfig, RefusedForecastError
 from science.forecasts.table import TABLE, Expected, TableConfig, read_table, write_table
 from science.forecasts.two_steps import ScoreStep
 from science.forecasts.verdict import VERDICT, Judged, VerdictConfig, judge, write_page
-from tests.trainer.tiny_run import COUNTING, RUN, TEXT
 from trainer.spec.config import RunSpec
 from trainer.spec.stage import CHECKPOINT, CheckpointConfig, step_partition
 from trainer.train import train
 
-TARGET = replace(RUN, name="target", num_steps=4, keep_steps=(2,), schedule=replace(RUN.schedule, warmup_steps=1))
+TARGET = replace(BRANCH, start=None)
 METHOD = FitConfig(calibration_draws=50)
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -64,13 +66,6 @@ def scored(out: Writer, config: Scored, checkpoint: Artifact) -> None:
 
 
 SWEEP, SCORED = Stage("tests.sweep", "1", simulated), Stage("tests.scored", "1", scored)
-CACHE = Node(("cache",), None, TEXT, COUNTING)
-
-
-def mixture(seed: int = 1) -> Node:
-    return Node(
-        ("mixture", str(seed)), None, MIXTURE, MixtureConfig("m", (Phase(0, {"text": 1.0}),), seed), {"caches": (CACHE,)}
-    )
 
 
 def forecast_node(target: RunSpec = TARGET, data: Node | None = None, table: Node | None = None, **changed: str) -> Node:
@@ -148,6 +143,7 @@ def test_a_verdict_is_hit_low_or_high_in_three_units(after: Store) -> None:
     assert worst.error == pytest.approx(high + 0.1 - forecast["point"]) and worst.sigmas == pytest.approx(
         worst.error / forecast["noise"]
     )
+    assert worst.smallest_visible == pytest.approx(min(forecast["point"] - low, high - forecast["point"]))
     assert forecast["not_provable"] and set(forecast["intervals"]) == {"0.5", "0.8", "0.9", "0.99"} and forecast["fit"]
 
 
@@ -213,6 +209,22 @@ def test_a_result_of_the_target_among_the_ancestors_is_refused_whatever_its_data
         made(empty, forecast_node(table=table))
 
 
+def test_a_law_too_binds_the_start_and_a_ladder_of_the_same_branch_is_its_sibling(before: Store) -> None:
+    """One forecast of a branch, whose start it did not name, held for branches of two checkpoints."""
+    law = forecast_node(BRANCH)
+    with pytest.raises(RefusedForecastError, match="target declares a start, the forecast has none"):
+        written(before, law)
+    law = replace(law, inputs=law.inputs | {"start": rung(32)})
+    target = written(before, law).manifest.extra["forecast"]["target"]
+    assert target["start"] == resolve(before, rung(32)).data_version
+    for name in ("ladder", "f"):
+        with pytest.raises(RefusedForecastError, match="another forecast of this run and metric, f, which"):
+            written(before, ladder_forecast(name=name))
+    written(before, ladder_forecast(siblings=("f",)))
+    with pytest.raises(RefusedForecastError, match="another forecast of this run and metric, f, ladder, which"):
+        written(before, replace(law, key=("forecasts", "g")))
+
+
 def test_a_run_without_the_forecast_is_void(before: Store) -> None:
     made(before, forecast_node())
     assert "no forecast" in verdict(before, run_node(None)).why
@@ -251,11 +263,22 @@ def test_a_target_too_far_away_is_refused_and_a_reason_is_kept(before: Store) ->
 def test_all_verdicts_stand_on_one_page(after: Store, tmp_path: Path) -> None:
     result = Node(("runs", "target", "result"), None, SCORED, Scored(99.0), {"checkpoint": run_node(forecast_node())})
     config = VerdictConfig("held-out", "loss")
-    made(after, Node(("forecasts", "f", "verdict"), None, VERDICT, config, {"forecast": forecast_node(), "result": result}))
+    node = Node(("forecasts", "f", "verdict"), None, VERDICT, config, {"forecast": forecast_node(), "result": result})
+    made(after, node)
     write_page(
         tmp_path / "page.md", [artifact for artifact in after.artifacts("forecasts") if artifact.spec.stage == VERDICT.name]
     )
-    assert "| forecasts/f/verdict | high | " in (tmp_path / "page.md").read_text()
+    (row,) = (line for line in (tmp_path / "page.md").read_text().splitlines() if line.startswith("| forecasts/f/verdict"))
+    facts = resolve(after, node).manifest.extra["verdict"]
+    assert [cell.strip() for cell in row.split("|")][2] == "high" and f"| {facts['smallest_visible']:.4f} |" in row
+    old = {name: value for name, value in facts.items() if name != "smallest_visible"}
+    with writing(after, replace(spec_of(after, node), stage_version="1")) as out:
+        out.extra["verdict"] = old
+    (shown,) = build_board(after)[0].manifest.extra["verdicts"]["rows"]
+    assert shown == facts | {"verdict": "forecasts/f/verdict"}, "of one forecast and result the last version's verdict stands"
+    after.delete(resolve(after, node))
+    (shown,) = build_board(after)[0].manifest.extra["verdicts"]["rows"]
+    assert shown == old | {"verdict": "forecasts/f/verdict", "smallest_visible": None}
 
 
 @dataclass(frozen=True)

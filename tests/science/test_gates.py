@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import optimize
 
-from science.gates import GateConfig, Gates, Measured, Pair, judge, speed_up
+from science.gates import GateConfig, Gates, GateVerdict, Measured, Pair, judge, speed_up
 from science.laws.power import fit_pinned
 from science.published import V16
 
@@ -59,6 +60,34 @@ def test_the_smallest_visible_difference_is_where_the_verdict_turns() -> None:
     for share, verdict in ((0.9, "undecided"), (1.1, "promote")):
         better = replace(base, variant=replace(base.variant, loss=base.baseline.loss - share * seen))
         assert speed_up(better, LAW, CONFIG).verdict == verdict
+
+
+def test_the_smallest_visible_difference_of_a_projection_is_where_the_verdict_turns() -> None:
+    """Residuals of the variant's law are those of 1 % of the excess; every size is clearly faster."""
+    bent_by = dict(zip(BUDGETS, (1.01, 0.99, 0.99, 1.01), strict=True))
+    by_size = pairs(1.0)
+    quiet = replace(CONFIG, seed_sigma=1e-6, gates=replace(GATES, first=("d768",), second=("d1024",), projected=(1e23,)))
+
+    def judged(excess: float) -> GateVerdict:
+        variants = [
+            replace(each, variant=replace(each.variant, loss=1.6 + (each.baseline.loss - 1.6) * excess * bent_by[each.size]))
+            for each in by_size
+        ]
+        return judge(variants, LAW, quiet)
+
+    def shares(excess: float) -> float:
+        (projected,) = judged(excess).projections
+        return -projected.difference / projected.smallest_visible
+
+    turning = optimize.brentq(lambda excess: shares(excess) - 1, 0.9, 0.999)
+    unclear, clear = judged(turning + 1e-5), judged(turning - 1e-5)
+    (projected,) = unclear.projections
+    assert (unclear.verdict, clear.verdict) == ("undecided", "promote")
+    assert projected.smallest_visible == pytest.approx(projected.high - projected.difference)
+    assert unclear.why == (
+        f"gate 2: the projection's interval holds 0 at 1e+23 FLOPs; a difference of {projected.smallest_visible:.4f} would "
+        "have shown"
+    )
 
 
 def test_the_interval_holds_the_truth_in_nine_of_ten_pairs() -> None:

@@ -89,6 +89,7 @@ def test_a_variant_at_half_the_speed_needs_twice_the_worth(factor: float, verdic
     assert json.loads(artifact.file("promotion.json").read_text()) == facts
     page = artifact.file("promotion.md").read_text()
     assert f": {verdict}" in page.splitlines()[0] and all(size in page for size in SIZES)
+    assert all(f"| {each['smallest_visible']:.4f} nats |" in page for each in (*facts["speed_ups"], *facts["projections"]))
 
 
 def test_the_interval_is_that_of_the_gates_with_the_law_and_the_noise_of_the_fit(tmp_path: Path) -> None:

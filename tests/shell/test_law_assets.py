@@ -1,4 +1,4 @@
-"""Sweeps, laws and forecasts through the real graph: a run cannot start without its forecast, and ten ways to cheat fail."""
+"""Sweeps, laws and forecasts through the real graph: a run cannot start without its forecast, and eleven ways to cheat fail."""
 
 import datetime
 import shutil
@@ -34,7 +34,7 @@ from recipes.correlations import PoolCorrelation, correlation_node
 from recipes.forecasts import Forecast, forecast, outcome, verdict
 from recipes.lab import Declarations
 from recipes.promotions import Promotion, promotion_node
-from recipes.records.run import Run
+from recipes.records.run import AtStep, Run
 from recipes.records.sweep import Loss, Sweep
 from recipes.runs import checkpoint, eval_tasks, mixture
 from recipes.sweeps import crossed, fit, result, seed_variance, table
@@ -43,6 +43,7 @@ from science.correlation_stage import CorrelationConfig
 from science.forecasts.two_steps import ScoreStep
 from science.forecasts.verdict import VerdictConfig
 from science.gates import Gates
+from trainer.spec.config import WarmStart
 
 FORECAST = Forecast("f", declared_sweep())
 TARGET = declared_target(FORECAST)
@@ -222,6 +223,25 @@ def test_cheat_10_a_second_forecast_under_another_name_must_be_named(before: Pat
     refused(before, declared_target(replace(FORECAST, name="g")), "another forecast of this run", forecasts="forecasts/g")
     named = declared_target(replace(FORECAST, name="g", siblings=("f",)))
     assert materialize(definitions(before, named), "forecasts/g").success
+
+
+@pytest.mark.slow
+def test_cheat_11_a_branch_of_another_checkpoint_than_the_forecast_one_is_refused(before: Path) -> None:
+    one, other = (declared_target(None, name, seed) for name, seed in (("one", 3), ("other", 4)))
+    of_one, of_other = (branch(run) for run in (one, other))
+    for run in (one, other):
+        assert materialize(definitions(before, run), f"runs/{run.name}/training").success
+    assert materialize(definitions(before, one, of_one), *FROZEN).success
+    frozen = made(before, forecast(FORECAST, of_one)).manifest.extra["forecast"]["target"]
+    assert frozen["start"] == made(before, checkpoint(one, one.spec.num_steps)).data_version
+    assert "stale: forecasts/f" in failure(materialize(definitions(before, other, of_other), TRAINED))
+    assert materialize(definitions(before, one, of_one), TRAINED).success
+
+
+def branch(first: Run) -> Run:
+    """The target as a branch of the last step of another run."""
+    run = declared_target(FORECAST)
+    return replace(run, spec=replace(run.spec, start=WarmStart()), start=AtStep(first, first.spec.num_steps))
 
 
 def pairs_sweep(name: str) -> Sweep:

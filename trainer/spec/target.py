@@ -46,17 +46,27 @@ def recipe_digest(run: RunSpec) -> str:
     return identity_digest({key: value for key, value in to_jsonable(run).items() if key not in ("name", "seed")})
 
 
-def check_forecast(forecast: Artifact, run: RunSpec, mixture: Artifact) -> None:
-    """Refuse a forecast of another run or of another mixture, or one whose file was edited.
+def bound_to(run: RunSpec, mixture: Artifact, start: Artifact | None) -> dict[str, str]:
+    """What makes a run the target of a forecast: digest of its spec, and data versions of its mixture and its start.
+
+    A run with fresh parameters has no `start`.
+    """
+    bound = {"run": run_digest(run), "mixture": mixture.data_version}
+    return bound if start is None else bound | {"start": start.data_version}
+
+
+def check_forecast(forecast: Artifact, run: RunSpec, mixture: Artifact, start: Artifact | None) -> None:
+    """Refuse a forecast of another run, mixture or start, or one whose file was edited.
 
     Raises: ValueError naming what differs.
     """
     forecast.verify()
     target = json.loads(forecast.file(FORECAST_FILE).read_text())["target"]
-    own = {"run": run_digest(run), "mixture": mixture.data_version}
-    for name, value in own.items():
-        if target[name] != value:
+    own = bound_to(run, mixture, start)
+    for name in ("run", "mixture", "start"):
+        said, is_own = target.get(name, "none"), own.get(name, "none")
+        if said != is_own:
             raise ValueError(
-                f"run {run.name}: {forecast.name} forecasts the {name} {target[name]}, this run's is {value}; make a "
-                "forecast of this run before it starts"
+                f"run {run.name}: {forecast.name} forecasts the {name} {said}, this run's is {is_own}; make a forecast of "
+                "this run before it starts"
             )
