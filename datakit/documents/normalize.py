@@ -16,7 +16,7 @@ from typing import Any
 
 from datakit.documents.drop_samples import SAMPLE_CHARS, DropSamples, joined
 from datakit.documents.file_pieces import Piece, groups_of_pieces
-from datakit.documents.parts import DOCUMENTS, TARGET_PART_BYTES, part_name, text_bytes, write_parquet, writing_part
+from datakit.documents.parts import DOCUMENTS, TARGET_PART_BYTES, as_frame, part_name, text_bytes, write_parquet, writing_part
 from datakit.documents.schemas import DOCUMENT_SCHEMA
 from datakit.documents.sorted_runs import Cut, IdRange, RunWriter, merge_into_run, merged
 from datakit.documents.whitespace import WhitespaceCap
@@ -128,8 +128,7 @@ def parse_shard(folder: Path, index: int, pieces: Sequence[Piece], config: Norma
         else:
             assert isinstance(record, Record)  # `clean` returns no text for Unreadable.
             metadata = json.dumps({"source_id": source_id, **_kept_fields(record, whitespace)}, ensure_ascii=False)
-            text, encoded = cleaned
-            runs.add((utf8_digest(encoded), text, config.source, metadata, order), len(encoded))
+            runs.add((cleaned.id, cleaned.text, config.source, metadata, order), cleaned.num_bytes)
         order += 1
     runs.flush()
     dropped.write(folder / SAMPLES / f"parsed-{index:05d}.parquet")
@@ -160,7 +159,7 @@ def collapse_runs(folder: Path, name: str, runs: Sequence[Path], cut: Cut) -> di
     """Merge a group of runs into one."""
     dropped = DropSamples()
     for repeated in merge_into_run(folder / RUNS / f"{name}.arrow", runs, cut):
-        dropped.add_repeated(repeated)
+        dropped.add_repeated(as_frame(repeated))
     dropped.write(folder / SAMPLES / f"{name}.parquet")
     return {"drops": dict(dropped.counts)}
 
@@ -170,17 +169,25 @@ def merge_part(folder: Path, name: str, runs: Sequence[Path], ids: IdRange, cut:
     dropped, size = DropSamples(), 0
     with writing_part(folder / DOCUMENTS / name) as part:
         for kept, repeated in merged(runs, ids, cut.held_blocks):
-            table = kept.select(DOCUMENT_SCHEMA.names).to_arrow().cast(DOCUMENT_SCHEMA)
-            part.write(table)
-            size += int(text_bytes(table).sum())
-            dropped.add_repeated(repeated)
+            part.write(kept.select(DOCUMENT_SCHEMA.names))
+            size += int(text_bytes(kept).sum())
+            dropped.add_repeated(as_frame(repeated))
     dropped.write(folder / SAMPLES / name)
     digested = {f"{DOCUMENTS}/{name}": part.digested}
     return {"documents": part.rows, "text_bytes": size, "drops": dict(dropped.counts), DIGESTED: digested}
 
 
-def clean(record: Record | Unreadable, whitespace: WhitespaceCap) -> tuple[tuple[str, bytes] | None, int, str]:
-    """Return (text and its UTF-8, capped runs, "") of a record worth keeping, or (None, 0, reason).
+@dataclass(frozen=True)
+class Cleaned:
+    """A text worth keeping, with its id and the bytes of its UTF-8."""
+
+    id: str
+    text: str
+    num_bytes: int
+
+
+def clean(record: Record | Unreadable, whitespace: WhitespaceCap) -> tuple[Cleaned | None, int, str]:
+    """Return (text, capped runs, "") of a record worth keeping, or (None, 0, reason).
 
     A text is encoded once, because encoding text beyond ASCII takes three times as long as hashing it.
     """
@@ -191,7 +198,9 @@ def clean(record: Record | Unreadable, whitespace: WhitespaceCap) -> tuple[tuple
         return None, 0, fault
     text, runs = whitespace.apply(record.text)
     encoded = utf8(text)
-    return (None, 0, LONE_SURROGATE) if encoded is None else ((text, encoded), runs, "")
+    if encoded is None:
+        return None, 0, LONE_SURROGATE
+    return Cleaned(utf8_digest(encoded), text, len(encoded)), runs, ""
 
 
 def _kept_fields(record: Record, whitespace: WhitespaceCap) -> dict[str, str]:

@@ -18,15 +18,15 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, compress, groupby, pairwise
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from datakit.documents.parts import as_frame
-from datakit.documents.schemas import DOCUMENT_SCHEMA
+from datakit.documents.parts import as_frame, text_bytes
+from datakit.documents.schemas import DOCUMENT_SCHEMA, ID
 
 RUN_SCHEMA = pa.schema([*DOCUMENT_SCHEMA, pa.field("order", pa.int64())])
 """`order` numbers records over the whole source: of equal ids the lowest stays."""
@@ -97,12 +97,14 @@ class RunWriter:
     runs: list[str] = field(default_factory=list)
     documents: int = 0
     text_bytes: int = 0
-    _rows: list[Row] = field(default_factory=list)
+    _rows: list[tuple[Row, int]] = field(default_factory=list)
+    """With the bytes of their texts."""
+
     _held_bytes: int = 0
 
     def add(self, row: Row, size: int) -> None:
         """Add a document of `size` bytes of text; write a run if there are enough."""
-        self._rows.append(row)
+        self._rows.append((row, size))
         self._held_bytes += size
         self.documents += 1
         self.text_bytes += size
@@ -110,19 +112,31 @@ class RunWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Write the held documents as one run."""
+        """Write the held documents as one run. Each block is made alone, so that a text is copied once."""
         if not self._rows:
             return
-        columns = [pa.array(column, f.type) for column, f in zip(zip(*self._rows, strict=True), RUN_SCHEMA, strict=True)]
+        rows = sorted(self._rows, key=lambda held: (held[0][0], held[0][-1]))
         self._rows, self._held_bytes = [], 0
-        kept, repeated = first_of_equal(as_frame(pa.Table.from_arrays(columns, schema=RUN_SCHEMA)))
+        is_first = [True, *(earlier[0][0] != later[0][0] for earlier, later in pairwise(rows))]
+        kept = list(compress(rows, is_first))
+        starts = accumulate((size for _, size in kept), initial=0)
         self.runs.append(f"{self.stem}-{len(self.runs):05d}.arrow")
         with _writing(self.folder / self.runs[-1]) as file:
-            _write_blocks(file, kept, self.cut.block_bytes)
-        self.on_repeated(repeated)
+            for _, block in groupby(zip(starts, kept, strict=False), lambda held: held[0] // self.cut.block_bytes):
+                file.write_batch(_batch([row for _, (row, _) in block]))
+        if len(kept) < len(rows):
+            repeated = [row for (row, _), first in zip(rows, is_first, strict=True) if not first]
+            self.on_repeated(as_frame(pa.Table.from_batches([_batch(repeated)])))
 
 
-def merge_into_run(path: Path, runs: Sequence[Path], cut: Cut) -> Iterator[pl.DataFrame]:
+def _batch(rows: Sequence[Row]) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(c, f.type) for c, f in zip(columns, RUN_SCHEMA, strict=True)], schema=RUN_SCHEMA
+    )
+
+
+def merge_into_run(path: Path, runs: Sequence[Path], cut: Cut) -> Iterator[pa.Table]:
     """Write several runs as one; yield the rows that repeat an id, one round at a time."""
     with _writing(path) as file:
         for kept, repeated in merged(runs, IdRange(), cut.held_blocks):
@@ -130,7 +144,7 @@ def merge_into_run(path: Path, runs: Sequence[Path], cut: Cut) -> Iterator[pl.Da
             yield repeated
 
 
-def merged(runs: Sequence[Path], ids: IdRange, held_blocks: int) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
+def merged(runs: Sequence[Path], ids: IdRange, held_blocks: int) -> Iterator[tuple[pa.Table, pa.Table]]:
     """Yield (documents, rows that repeat an id) of all runs in a range, one round at a time; documents in id order,
     each id once.
 
@@ -142,14 +156,19 @@ def merged(runs: Sequence[Path], ids: IdRange, held_blocks: int) -> Iterator[tup
         while live := [cursor for cursor in cursors if cursor.fill()]:
             ends = sorted(cursor.last_id for cursor in live if cursor.has_more)
             bound = ends[len(ends) // 2] if ends else None
-            yield first_of_equal(pl.concat([cursor.take(bound) for cursor in live if cursor.fill(bound)]))
+            yield first_of_equal(pa.concat_tables([cursor.take(bound) for cursor in live if cursor.fill(bound)]))
 
 
-def first_of_equal(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the rows sorted by id, the row of the lowest `order` for each id, and the other rows."""
-    ordered = rows.sort("id", "order")
-    is_first = ordered["id"].ne_missing(ordered["id"].shift(1))
-    return ordered.filter(is_first), ordered.filter(~is_first)
+def first_of_equal(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Return the rows sorted by id, the row of the lowest `order` for each id, and the other rows. Only ids and numbers are
+    sorted: texts are copied once, or not if they are in order.
+    """
+    keys = as_frame(rows.select([ID, "order"])).with_row_index("row").sort(ID, "order")
+    is_first = keys[ID].ne_missing(keys[ID].shift(1))
+    if is_first.all() and keys["row"].is_sorted():
+        return rows, rows.slice(0, 0)
+    kept, repeated = (rows.take(keys["row"].filter(mask).to_arrow()) for mask in (is_first, ~is_first))
+    return kept, repeated
 
 
 @dataclass
@@ -163,7 +182,7 @@ class _Cursor:
     stop: int
     """The first block that begins above the range."""
 
-    rows: pl.DataFrame = field(default_factory=pl.DataFrame)
+    rows: pa.Table = field(default_factory=RUN_SCHEMA.empty_table)
     row_ids: list[str] = field(default_factory=list)
     """Ids of the rows as a list: a search in a list takes microseconds, in a column a tenth of a millisecond."""
 
@@ -187,22 +206,23 @@ class _Cursor:
 
     def fill(self, bound: str | None = None) -> bool:
         """Read on when all rows were taken, or until they reach an id; return False at the end of the range."""
-        read: list[pl.DataFrame] = []
+        read: list[pa.Table] = []
         while self.has_more and (not self.row_ids or (bound is not None and self.last_id < bound)):
             end = min(self.next + self.stretch, self.stop)
-            blocks = as_frame(pa.Table.from_batches([self.reader.get_batch(i) for i in range(self.next, end)]))
-            ids = blocks["id"].to_list()
+            blocks = pa.Table.from_batches([self.reader.get_batch(i) for i in range(self.next, end)])
+            ids = as_frame(blocks.select([ID]))[ID].to_list()
             start, stop = (bisect_left(ids, edge) for edge in (self.ids.low, self.ids.high))
-            read.append(blocks[start:stop])
+            read.append(blocks.slice(start, stop - start))
             self.next, self.row_ids = end, self.row_ids + ids[start:stop]
         if read:
-            self.rows = pl.concat([self.rows, *read] if self.rows.height else read)
+            self.rows = pa.concat_tables([self.rows, *read] if self.rows.num_rows else read)
         return bool(self.row_ids)
 
-    def take(self, bound: str | None) -> pl.DataFrame:
+    def take(self, bound: str | None) -> pa.Table:
         """Return the rows up to and including an id; all of them if there is none."""
-        count = self.rows.height if bound is None else bisect_right(self.row_ids, bound)
-        taken, self.rows, self.row_ids = self.rows[:count], self.rows[count:], self.row_ids[count:]
+        count = self.rows.num_rows if bound is None else bisect_right(self.row_ids, bound)
+        taken, self.row_ids = self.rows.slice(0, count), self.row_ids[count:]
+        self.rows = self.rows.slice(count) if self.row_ids else RUN_SCHEMA.empty_table()  # A slice holds all texts.
         return taken
 
 
@@ -217,13 +237,12 @@ def _writing(path: Path) -> Iterator[pa.RecordBatchFileWriter]:
         yield file
 
 
-def _write_blocks(file: pa.RecordBatchFileWriter, rows: pl.DataFrame, block_bytes: int) -> None:
+def _write_blocks(file: pa.RecordBatchFileWriter, rows: pa.Table, block_bytes: int) -> None:
     """Append rows as blocks that begin where another `block_bytes` of text begin."""
-    if not rows.height:
+    if not rows.num_rows:
         return
-    sizes = rows["text"].str.len_bytes().to_numpy().astype(np.int64)
+    sizes = text_bytes(rows).astype(np.int64)
     block = (np.cumsum(sizes) - sizes) // block_bytes
-    starts = [0, *(np.flatnonzero(np.diff(block)) + 1).tolist(), rows.height]
-    table = rows.rechunk().to_arrow().cast(RUN_SCHEMA)
+    starts = [0, *(np.flatnonzero(np.diff(block)) + 1).tolist(), rows.num_rows]
     for start, stop in pairwise(starts):
-        file.write_table(table.slice(start, stop - start))
+        file.write_table(rows.slice(start, stop - start).combine_chunks())

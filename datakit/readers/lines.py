@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -71,9 +72,9 @@ class _Slice(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        count = self.file.readinto(memoryview(buffer)[: self.left])
-        self.left -= count
-        return count
+        size = self.file.readinto(memoryview(buffer)[: self.left])
+        self.left -= size
+        return size
 
 
 def compression_of(path: Path) -> str | None:
@@ -104,7 +105,7 @@ def decompressed_part(path: Path, start: int, stop: int) -> Iterator[pa.NativeFi
 
 
 def numbered_lines(path: Path, span: Span | None) -> Iterator[tuple[int, bytes | bytearray | None]]:
-    """Yield lines of a file, or those that begin in a span of it, with their numbers in the file; None for a line of more
+    """Return lines of a file, or those that begin in a span of it, with their numbers in the file; None for a line of more
     than `MAX_RECORD_BYTES`, which is never held.
 
     Raises: OSError if a compressed file is cut or damaged.
@@ -118,9 +119,11 @@ def numbered_lines(path: Path, span: Span | None) -> Iterator[tuple[int, bytes |
     else:
         number = span.before + 1 + span.is_inside
         lines = _lines(_part(path, span.start, span.stop), _part(path, span.stop), span.is_inside)
-    for line in lines:  # Not `enumerate`, which holds the line before until it has the next.
-        yield number, line
-        number += 1
+    return map(_numbered, count(number), lines)  # `enumerate` and `zip` would hold a line until they have the next.
+
+
+def _numbered(number: int, line: bytes | bytearray | None) -> tuple[int, bytes | bytearray | None]:
+    return number, line
 
 
 def pieces(stream: Any, read_bytes: int | None = None) -> Iterator[bytes]:

@@ -230,14 +230,21 @@ def _json_lines(name: str, path: Path, span: Span | None) -> Iterator[tuple[str,
         if line is None:
             yield (place := f"{name}:{number}"), Unreadable(place, TOO_LARGE)
         elif line and not line.isspace():
-            yield (place := f"{name}:{number}"), _parse(place, line)
+            held = [line]
+            del line  # A line of 100 MB is not held beside what is parsed of it.
+            yield (place := f"{name}:{number}"), _parse(place, held)
 
 
-def _parse(place: str, line: bytes | bytearray) -> Mapping[str, Any] | Unreadable:
+def _parse(place: str, held: list[bytes | bytearray]) -> Mapping[str, Any] | Unreadable:
+    """Parse the one line that a list holds, and take it out, so that it is freed when it is decoded."""
+    line = held.pop()
     try:
-        row = json.loads(line)
+        text = line.decode(json.detect_encoding(line), "surrogatepass")  # As `json.loads` does.
     except UnicodeDecodeError:
         return Unreadable(place, "invalid_utf8")
+    del line
+    try:
+        row = json.loads(text)
     except (ValueError, RecursionError):  # Not JSON, or a number with more digits than Python reads.
         return Unreadable(place, "unparsable")
     return row if isinstance(row, dict) else Unreadable(place, "not_text")

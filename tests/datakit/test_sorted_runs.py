@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -155,8 +156,8 @@ def test_a_merge_holds_few_blocks_of_every_run(tmp_path: Path, held: int, stretc
     assert len(runs) == 20
     for share in (1, 3):
         rounds = [kept for index in range(share) for kept, _ in merged(runs, IdRange.share(index, share), held)]
-        assert pl.concat(rounds)["id"].to_list() == sorted(ids)
-        assert max(kept.height for kept in rounds) <= 20 * 8 * 2 * stretch
+        assert pa.concat_tables(rounds)["id"].to_pylist() == sorted(ids)
+        assert max(kept.num_rows for kept in rounds) <= 20 * 8 * 2 * stretch
 
 
 def test_a_merge_reads_only_the_blocks_of_its_range(tmp_path: Path) -> None:
@@ -168,7 +169,7 @@ def test_a_merge_reads_only_the_blocks_of_its_range(tmp_path: Path) -> None:
     writer.flush()
     (run,) = (tmp_path / name for name in writer.runs)
     before = bytes_passed()[0]
-    documents = sum(kept.height for kept, _ in merged([run], IdRange.share(4, 10), 1_000))
+    documents = sum(kept.num_rows for kept, _ in merged([run], IdRange.share(4, 10), 1_000))
     assert 50 < documents < 200 and bytes_passed()[0] - before < run.stat().st_size / 4
 
 

@@ -1,0 +1,70 @@
+"""Memory of the longest lines: above the limit they are drops, below it normalization holds a few copies."""
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from datakit.readers.lines import MAX_RECORD_BYTES
+
+ROOT = Path(__file__).resolve().parents[2]
+MIB = 1 << 20
+LINE_BYTES = 100_000_000
+
+STEP = """
+import json, re, sys
+from datakit.documents.normalize import *
+folder, name = Path(sys.argv[2]), sys.argv[3]
+(folder / "out").mkdir(exist_ok=True)
+if sys.argv[1] == "parse":
+    config = NormalizeConfig("s", Records("jsonl"), "prose")
+    made = parse_shard(folder / "out", 0, [(name, folder / name, None)], config, CUT)
+else:
+    made = merge_part(folder / "out", "part.parquet", sorted((folder / "out" / RUNS).glob("*.arrow")), IdRange(), CUT)
+peak = re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())
+print(json.dumps({"peak": int(peak[1]) << 10, "drops": made["drops"]}))
+"""
+
+
+def ran(step: str, folder: Path, name: str) -> dict:
+    """Run one step in a process of its own."""
+    command = [sys.executable, "-c", STEP, step, str(folder), name]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "POLARS_MAX_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture
+def least(tmp_path: Path) -> dict[str, int]:
+    """Peak memory of both steps with a short line."""
+    folder = tmp_path / "least"
+    folder.mkdir()
+    (folder / "a.jsonl").write_text('{"text": "a few words"}\n')
+    return {step: ran(step, folder, "a.jsonl")["peak"] for step in ("parse", "merge")}
+
+
+@pytest.mark.slow
+def test_a_line_of_100_mb_takes_less_than_four_times_its_size_to_parse_and_ten_to_write(
+    tmp_path: Path, least: dict[str, int]
+) -> None:
+    text = " ".join(f"word{i}" for i in range(100_000))
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": (text * (LINE_BYTES // len(text) + 1))[:LINE_BYTES]}) + "\n")
+    times = {step: (ran(step, tmp_path, "a.jsonl")["peak"] - least[step]) / LINE_BYTES for step in ("parse", "merge")}
+    assert times["parse"] < 4 and times["merge"] < 10, times
+
+
+@pytest.mark.slow
+def test_a_line_of_600_mb_in_600_kb_of_gzip_is_a_drop_that_is_never_held(tmp_path: Path, least: dict[str, int]) -> None:
+    with gzip.open(tmp_path / "a.jsonl.gz", "wb", compresslevel=6) as stream:
+        stream.write(b'{"text": "')
+        for _ in range(600):
+            stream.write(b"a" * MIB)
+        stream.write(b'"}\n{"text": "a few words"}\n')
+    assert (tmp_path / "a.jsonl.gz").stat().st_size < MIB
+    made = ran("parse", tmp_path, "a.jsonl.gz")
+    assert made["drops"] == {"record_too_large": 1}
+    assert made["peak"] - least["parse"] < 2 * MAX_RECORD_BYTES
