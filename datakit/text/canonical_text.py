@@ -22,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datakit.text.compiled import compiled
-from datakit.text.folding import END_OF_TEXT, fold, wide_tokens, with_tokens
+from datakit.text.folding import END_OF_TEXT, fold, fold_batch
+from datakit.text.wide_formatting import APOSTROPHES, without_formatting
 
 CANONICAL_TEXT_VERSION = "canonical-text/3"
 
@@ -31,7 +32,7 @@ _CALCULATOR_TAG = re.compile(r"(?:<<|&lt;&lt;)[0-9+\-*/().,%$ ]{0,100}=[0-9+\-*/
 _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 """HTML's rule without the old names that need no semicolon: `a=1&copy=2` in an address is no copyright sign."""
 _COMMA, _ZERO, _NINE = b",09"
-_APOSTROPHES = re.compile("[‘’ʼ]")
+_APOSTROPHES = re.compile(f"[{APOSTROPHES}]")
 _WIDE_NON_WORD = re.compile(r"[^\w\x00-\x7f]+")
 _THOUSANDS_COMMA = re.compile(rb",(?<=[0-9],)(?=[0-9]{3}(?![0-9]))")
 _TOKEN = re.compile(r"\S+")
@@ -88,13 +89,11 @@ def canonical_batch(texts: Sequence[str]) -> Batch:
 
 def _batch_without_formatting(texts: Sequence[str]) -> Batch:
     """Return `canonical_batch` of texts whose calculator tags are already blank."""
-    return _canonical(b"\xff".join([*(unescape(text).encode() for text in texts), b""]))
-
-
-def _canonical(data: bytes) -> Batch:
-    """Return the canonical batch of texts that each end with `END_OF_TEXT`."""
-    data = _without_thousands_commas(_with_folded_tokens(data))
-    buffer = np.frombuffer(data.translate(_ASCII_TABLE, b"'"), np.uint8).copy()
+    texts = [unescape(text) for text in texts]
+    data = b"\xff".join([*(text.encode() for text in texts), b""])
+    if not all(text.isascii() for text in texts):
+        data = without_formatting(fold_batch(np.frombuffer(data, np.uint8))).tobytes()
+    buffer = np.frombuffer(_without_thousands_commas(data).translate(_ASCII_TABLE, b"'"), np.uint8).copy()
     ends = np.flatnonzero(buffer == END_OF_TEXT)
     buffer[ends] = _SPACE
     return buffer, np.concatenate((np.zeros(1, np.int64), ends + 1))
@@ -105,16 +104,6 @@ def _folded(text: str) -> str:
     ASCII.
     """
     return _WIDE_NON_WORD.sub(" ", _APOSTROPHES.sub("", fold(text)))
-
-
-def _with_folded_tokens(data: bytes) -> bytes:
-    """Apply `_folded` to every white-space token that has characters beyond ASCII."""
-    buffer = np.frombuffer(data, np.uint8)
-    starts, ends, tokens = wide_tokens(buffer)
-    if not len(starts):
-        return data
-    folded = _folded(tokens).encode()  # The number of lines stays: a character that folds to a line end becomes a space.
-    return with_tokens(buffer, starts, ends, np.frombuffer(folded, np.uint8)).tobytes()
 
 
 def _without_thousands_commas(data: bytes) -> bytes:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from datakit.text.compiled import compiled
-from datakit.text.folding import fold, wide_tokens, with_tokens
+from datakit.text.folding import END_OF_TEXT, fold_batch
 from datakit.text.word_kinds import word_kinds
 
 BASE = np.uint64(0x9E3779B97F4A7C15)
@@ -38,22 +38,11 @@ def mix(values: np.ndarray) -> np.ndarray:
 
 def word_hashes(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """Return uint64 [words] of all texts and int64 [texts + 1]: text i has the words `[bounds[i], bounds[i + 1])`."""
-    encoded = [text.encode() for text in texts]
-    wide = [text for text in encoded if not text.isascii()]
-    folded = iter(_folded(wide))
-    words = [text if text.isascii() else next(folded) for text in encoded]
-    ends = np.cumsum([len(text) + 1 for text in words], dtype=np.int64) - 1
-    data = np.frombuffer(b"\xff".join([*words, b""]), np.uint8)
-    return _word_hashes(data, ends, LETTERS, word_kinds() if wide else NO_KINDS)
-
-
-def _folded(texts: Sequence[bytes]) -> Sequence[bytes]:
-    """Return folded texts; ASCII keeps its case. All are folded at once, because a call costs more than a short text."""
-    if not texts:
-        return texts
-    data = np.frombuffer(b"\xff".join([*texts, b""]), np.uint8)
-    starts, ends, tokens = wide_tokens(data)
-    return with_tokens(data, starts, ends, np.frombuffer(fold(tokens).encode(), np.uint8)).tobytes().split(b"\xff")
+    data = np.frombuffer(b"\xff".join([*(text.encode() for text in texts), b""]), np.uint8)
+    if all(text.isascii() for text in texts):
+        return _word_hashes(data, np.flatnonzero(data == END_OF_TEXT), LETTERS, NO_KINDS)
+    data = fold_batch(data)
+    return _word_hashes(data, np.flatnonzero(data == END_OF_TEXT), LETTERS, word_kinds())
 
 
 @compiled

@@ -4,7 +4,7 @@ Letters, digits and combining marks of any script are part of a word. In scripts
 kana, Thai, Lao, Burmese, Khmer) each character is a word, because finding words needs a dictionary. Everything else
 separates: quotes and dashes (ASCII or typographic), non-breaking spaces, East Asian punctuation. Format characters
 (soft hyphens, zero-width spaces, joiners, direction marks, byte order marks) are ignored. Texts are folded first
-(`datakit.text.folding`), which removes them.
+(`datakit.text.folding`), which removes them; that module says how the definition of a word is versioned.
 
 Categories are those of this Python's Unicode version (15.0 in Python 3.12; manifests record it). Unassigned and
 private-use code points count as letters.
