@@ -27,7 +27,7 @@ class LosingRay:
 
     machines: RayMachines
     running: list[Any]
-    """Its machines (`RayMachines.add`)."""
+    """Its machines (`RayMachines.add`); the killed one goes, the new one comes."""
 
     folder: Path
     """Where tasks leave a file each."""
@@ -63,7 +63,7 @@ class LosingRay:
         self.again = len(list(self.folder.glob(f"*{BEGUN}"))) - len(step.tasks)
         if self.again < 1:
             raise RuntimeError(f"shuffle {step.name}: no read ran again, so no machine was killed in the middle")
-        self.machines.add()
+        self.running.append(self.machines.add())
         return parts
 
     def table(self, part: Part) -> Any:
@@ -73,7 +73,9 @@ class LosingRay:
     def _kill(self, stop: threading.Event) -> None:
         while not stop.is_set():
             for path in self.folder.glob(f"*{WAITING}"):
-                self.machines.kill(next(one for one in self.running if one.node_id == path.name.removesuffix(WAITING)))
+                victim = next(one for one in self.running if one.node_id == path.name.removesuffix(WAITING))
+                self.running.remove(victim)
+                self.machines.kill(victim)
                 return
             time.sleep(LOOK_SECONDS)
 

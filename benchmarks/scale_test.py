@@ -7,7 +7,7 @@ that loses a machine.
 Digests are compared. In the largest shuffle of each stage a worker of this machine is killed: a new one runs its shard again,
 and it is an error if a shard that was finished by then runs again, too. The cluster is real: a head without cores and two
 raylets of one core each, as processes of this machine. In the same shuffle the raylet is killed that first has a quarter of the
-reads, in its next one. Ray runs what it held and what it ran again, and then a third raylet joins. Documents are pieces of the
+reads, in its next one. Ray runs what it held and what it ran again, and then another raylet joins. Documents are pieces of the
 source files that are installed here, or generated with planted copies (`generated_text.py`). Ranges are smaller below 400 MB of
 text, so that there are several. Bytes are those of Arrow buffers: what the tasks of a shuffle handed to its ranges, and what
 the ranges gave back. CPU seconds and memory are those of the stage's process and its descendants: shared pages count in each,
@@ -19,7 +19,7 @@ import shutil
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -134,31 +134,37 @@ def total(moved: list[Moved]) -> tuple[str, int, int]:
     return "all", sum(one.shuffled for one in moved), sum(one.written for one in moved)
 
 
-def by_workers(console: Console, store: Store, node: Node, workers: int) -> str:
-    """Run a stage by workers of this machine."""
-    engine = LocalEngine(SCRATCH_FOLDER, workers)
-    return shuffled(console, f"local, {workers} workers", store, node, engine, Execution(workers))
+def by_workers(console: Console, store: Store, stages: Sequence[Node], workers: int) -> list[str]:
+    """Run stages by workers of this machine; return a digest of each."""
+    engines = [LocalEngine(SCRATCH_FOLDER, workers) for _ in stages]
+    ways = zip(stages, engines, strict=True)
+    return [shuffled(console, f"local, {workers} workers", store, node, engine, Execution(workers)) for node, engine in ways]
 
 
-def by_lost_worker(console: Console, store: Store, node: Node) -> str:
-    """Run a stage by two workers, of which one is killed. Raises: RuntimeError if none was."""
-    with WorkerPool() as pool:
-        losing = LosingLocal(LocalEngine(SCRATCH_FOLDER, 2), pool, KILLED_IN[node.key[-1]])
-        made = shuffled(console, "local, 2 workers, one killed", store, node, losing, Execution(2, pool=pool))
-    if losing.lost is None:
-        raise RuntimeError(f"{node.key[-1]}: no worker was killed, because this process ran all shards: take more text (--mb)")
-    console.print(f"killed in {losing.lost}; none of the {losing.kept} shards that were finished then ran again")
+def by_lost_worker(console: Console, store: Store, stages: Sequence[Node]) -> list[str]:
+    """Run stages by two workers, of which one is killed in each. Raises: RuntimeError if none was."""
+    made = []
+    for node in stages:
+        with WorkerPool() as pool:
+            losing = LosingLocal(LocalEngine(SCRATCH_FOLDER, 2), pool, KILLED_IN[node.key[-1]])
+            execution = Execution(2, pool=pool)
+            made.append(shuffled(console, "local, 2 workers, one killed", store, node, losing, execution))
+        if losing.lost is None:
+            raise RuntimeError(f"{losing.killed_in}: no worker was killed, because this process ran all shards: more --mb")
+        console.print(f"killed in {losing.lost}; none of the {losing.kept} shards that were finished then ran again")
     return made
 
 
-def by_lost_machine(console: Console, store: Store, node: Node, marks: Path) -> str:
-    """Run a stage by two machines of a Ray cluster, of which one is killed."""
-    name = node.key[-1]
+def by_lost_machine(console: Console, store: Store, stages: Sequence[Node], marks: Path) -> list[str]:
+    """Run stages by two machines of a Ray cluster, of which one is killed in each, and another one joins."""
+    made = []
     with ray_machines() as machines:
         running = [machines.add(), machines.add()]
-        losing = LosingRay(machines, running, marks / name, KILLED_IN[name])
-        made = shuffled(console, "Ray, two machines, one killed", store, node, losing, Execution(1))
-    console.print(f"a machine was killed in {losing.killed_in}; {losing.again} of its tasks ran again")
+        for node in stages:
+            name = node.key[-1]
+            losing = LosingRay(machines, running, marks / name, KILLED_IN[name])
+            made.append(shuffled(console, "Ray, two machines, one killed", store, node, losing, Execution(1)))
+            console.print(f"a machine was killed in {losing.killed_in}; {losing.again} of its reads ran again")
     return made
 
 
@@ -180,13 +186,11 @@ def main() -> None:
         lost_machine = partial(by_lost_machine, marks=folder / "marks")
         sides = (partial(by_workers, workers=1), partial(by_workers, workers=2), by_lost_worker, lost_machine)
         stores = [copied(given, folder / f"side-{index}") for index in range(len(sides))]
-        digests = {
-            node.key[-1]: {side(console, store, node) for side, store in zip(sides, stores, strict=True)}
-            for node in (clusters, spans)
-        }
-    for name, made in digests.items():
-        console.print(f"{name}: digests are equal" if len(made) == 1 else f"{name}: digests differ: {sorted(made)}")
-    sys.exit(any(len(made) != 1 for made in digests.values()))
+        made = [side(console, store, (clusters, spans)) for side, store in zip(sides, stores, strict=True)]
+    digests = {node.key[-1]: set(of_stage) for node, of_stage in zip((clusters, spans), zip(*made, strict=True), strict=True)}
+    for name, found in digests.items():
+        console.print(f"{name}: digests are equal" if len(found) == 1 else f"{name}: digests differ: {sorted(found)}")
+    sys.exit(any(len(found) != 1 for found in digests.values()))
 
 
 if __name__ == "__main__":
