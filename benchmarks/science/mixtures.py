@@ -18,6 +18,8 @@ from science.mixtures.propose import ProposalConfig, propose, regmix_proposal
 from science.mixtures.surfaces import Kind, known_surface
 
 KINDS: tuple[Kind, ...] = ("log_linear", "quadratic", "interaction")
+DENSE: Kind = "dense"
+"""All pairs of sources interact. It has no bar, so it runs only where it is named: `--kinds dense`."""
 
 
 def one_surface(kind: Kind, seed: int, sources: int, runs: int, noise: float, peer: bool) -> dict[str, float | None]:
@@ -50,7 +52,7 @@ def main() -> None:
     parser.add_argument("runs", type=int)
     parser.add_argument("--surfaces", type=int, default=50, help="how many seeds")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS)
+    parser.add_argument("--kinds", nargs="+", default=KINDS, choices=(*KINDS, DENSE))
     parser.add_argument("--rows", type=Path, help="a file to continue from")
     parser.add_argument(
         "--noise", type=float, default=0.0016, help="standard deviation of repeats (marin-community/marin#2404)"

@@ -118,6 +118,9 @@ class PinTest:
     statistic: float
     freedom: int
     p: float
+    amplitude: float
+    """A of the pinned law by least squares of the losses and not of their logarithms."""
+    exponent: float
 
 
 def reject_pin(x: np.ndarray, losses: np.ndarray, asymptote: float) -> PinTest:
@@ -131,7 +134,11 @@ def reject_pin(x: np.ndarray, losses: np.ndarray, asymptote: float) -> PinTest:
     pinned = fit_pinned(x, losses, asymptote)
     optimum = optimize.least_squares(residuals, [pinned.log_amplitude, pinned.exponent], xtol=1e-14, ftol=1e-14, gtol=1e-14)
     statistic = (2 * float(optimum.cost) - free.square) / (free.square / free.freedom)
-    return PinTest(statistic, free.freedom, float(special.fdtrc(1, free.freedom, max(statistic, 0.0))))
+    constant, exponent = (float(value) for value in optimum.x)
+    return PinTest(
+        statistic, free.freedom, float(special.fdtrc(1, free.freedom, max(statistic, 0.0))),
+        float(np.exp(constant + exponent * free.centre)), exponent,
+    )  # fmt: skip
 
 
 def _check(x: np.ndarray, losses: np.ndarray, least: int) -> None:

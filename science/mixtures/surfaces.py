@@ -8,9 +8,10 @@ import numpy as np
 from science.mixtures.propose import lowest, mean_of
 from science.mixtures.surrogates import Predictor
 
-type Kind = Literal["log_linear", "quadratic", "interaction"]
+type Kind = Literal["log_linear", "quadratic", "interaction", "dense"]
 METRICS = 3
 INTERACTIONS = 10
+"""Pairs of sources that interact; in the dense kind all do, each as strongly."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,12 @@ def _metric(kind: Kind, sources: int, random: np.random.Generator) -> Predictor:
 
     if kind == "quadratic":
         return bowl
-    first = random.integers(0, sources, INTERACTIONS)
-    second = (first + random.integers(1, sources, INTERACTIONS)) % sources
-    strength = random.normal(0, 0.15, INTERACTIONS)
+    if kind == "dense":
+        first, second = np.triu_indices(sources, 1)
+    else:
+        first = random.integers(0, sources, INTERACTIONS)
+        second = (first + random.integers(1, sources, INTERACTIONS)) % sources
+    strength = random.normal(0, 0.15, len(first))
 
     def crossed(w: np.ndarray) -> np.ndarray:
         roots = np.sqrt(np.atleast_2d(w))

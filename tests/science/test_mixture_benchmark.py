@@ -4,9 +4,11 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchmarks.science.mixtures import main
+from science.mixtures.surfaces import INTERACTIONS, Kind, known_surface
 
 
 def test_surfaces_that_have_a_row_are_not_searched_again(
@@ -31,3 +33,17 @@ def test_surfaces_that_have_a_row_are_not_searched_again(
     assert (again, progress) == (table, "")
     _, progress = run("--surfaces", "1", "--first", "2", "--noise", "0.1")
     assert progress.startswith("quadratic 2: regret"), "rows of other noise do not count"
+
+
+def test_in_the_dense_kind_every_pair_of_sources_interacts() -> None:
+    def pairs(kind: Kind) -> int:
+        corners = np.eye(8)
+        metric = known_surface(kind, 8, 0).metrics["m0"]
+        first, second = np.triu_indices(8, 1)
+        slopes = np.log(metric(corners) - 1)
+        alone = 1 + np.exp((slopes[first] + slopes[second]) / 2)
+        return int((np.abs(metric((corners[first] + corners[second]) / 2) - alone) > 1e-9).sum())
+
+    assert pairs("log_linear") == 0
+    assert 0 < pairs("interaction") <= INTERACTIONS
+    assert pairs("dense") == 28
