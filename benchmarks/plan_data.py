@@ -79,7 +79,7 @@ def main() -> None:
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(asdict(measured), indent=1) + "\n")
     checks = check_of(measured)
-    print("\n| stage | predicted, CPU s | interval | measured | off by |\n|---|---|---|---|---|")
+    print("\n| stage | predicted, CPU s | 95 % of the mean | measured | off by |\n|---|---|---|---|---|")
     for name, (predicted, spent) in checks.items():
         off = predicted.value / spent - 1
         print(f"| {name} | {predicted.value:.1f} | {predicted.low:.1f} to {predicted.high:.1f} | {spent:.1f} | {off:+.0%} |")

@@ -142,7 +142,7 @@ def markdown(planned: DataPlan, core_hour_dollars: float) -> str:
     for join in planned.joins:
         cells = (f"{join.shuffled / 1e12:.3f} TB", *(f"{n:,}" for n in (join.tasks, join.ranges, join.times, join.opens)))
         lines.append(f"| {join.name} | {' | '.join(cells)} |")
-    lines += ["", "| stage | predicted, CPU s | interval | measured | off by |", "|---|---|---|---|---|"]
+    lines += ["", "| stage | predicted, CPU s | 95 % of the mean | measured | off by |", "|---|---|---|---|---|"]
     for name, (predicted, spent) in check_of(planned.measured).items():
         off, interval = predicted.value / spent - 1, f"{predicted.low:.1f} to {predicted.high:.1f}"
         lines.append(f"| {name} | {predicted.value:.1f} | {interval} | {spent:.1f} | {off:+.0%} |")
