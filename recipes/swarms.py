@@ -17,6 +17,7 @@ from recipes.records.sweep import Sweep
 from recipes.records.tokens import Mix
 from recipes.sweeps import results
 from science.mixtures.confirmation_stage import SWARM_CONFIRMATION, ConfirmationConfig, Fresh
+from science.mixtures.earlier import EARLIER, Split
 from science.mixtures.evidence import LEAST_PAIRS
 from science.mixtures.fit_stage import SWARM_FIT, SwarmFitConfig
 from science.mixtures.next_round import NextMixtures
@@ -24,6 +25,7 @@ from science.mixtures.next_round_stage import SWARM_NEXT_ROUND, NextRoundConfig,
 from science.mixtures.proposal_stage import HAND_PICKED, PROPORTIONAL, PROPOSAL, SWARM_PROPOSAL, UNIFORM, SwarmProposalConfig
 from science.mixtures.runs import SWARM_RUNS, Designed, SwarmRunsConfig
 from science.mixtures.snr_stage import SWARM_SNR, SnrConfig
+from trainer.spec.config import RunSpec
 
 ANCHORS = (PROPORTIONAL, UNIFORM)
 FIRST_REPEAT = 500
@@ -50,6 +52,14 @@ class ChosenNext:
 
     def node(self) -> Node:
         return second_proposal(self.swarm)
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """A swarm whose runs count too, and which of its sources were split since."""
+
+    swarm: "Swarm"
+    splits: tuple[Split, ...]
 
 
 @dataclass(frozen=True)
@@ -80,6 +90,9 @@ class Swarm:
     second: NextMixtures | None = None
     """A second round, which the runs of the first choose; None: the proposal is made from one round."""
 
+    earlier: Earlier | None = None
+    """A swarm over the same data before a source was split; its runs are rows of this swarm's table."""
+
     def __hash__(self) -> int:
         return hash(self.name)
 
@@ -94,6 +107,11 @@ class Swarm:
             raise ValueError(
                 f"swarm {self.name}: {len(self.designs)} designs for {len(sources)} sources; give at least {len(sources) + 2}, "
                 "each with a weight for every source"
+            )
+        if self.earlier is not None and _trained(self.earlier.swarm.base) != _trained(self.base):
+            raise ValueError(
+                f"swarm {self.name}: runs of {self.earlier.swarm.name} differ in more than their mixture; train as it did, or "
+                "leave it out"
             )
         used = {run.spec.seed for part in self.rounds for run in part.trials}
         if len(set(self.fresh_seeds)) < LEAST_PAIRS or set(self.fresh_seeds) & used:
@@ -188,8 +206,15 @@ def _table(swarm: Swarm, rounds: tuple[Sweep, ...], *name: str) -> Node:
         Designed(run.name, run.spec.seed, run.name.rsplit("-s", 1)[0] if run.name in repeated else "") for run in trials
     )
     config = SwarmRunsConfig(designed, swarm.search.sources, swarm.tasks, swarm.metric)
-    every = tuple(result for part in rounds for result in results(part))
-    return _node(swarm, name, SWARM_RUNS, config, {"results": every})
+    inputs: dict[str, Node | tuple[Node, ...]] = {"results": tuple(result for part in rounds for result in results(part))}
+    if swarm.earlier is not None:
+        config = replace(config, splits=swarm.earlier.splits)
+        inputs[EARLIER] = every_run(swarm.earlier.swarm)
+    return _node(swarm, name, SWARM_RUNS, config, inputs)
+
+
+def _trained(run: Run) -> RunSpec:
+    return replace(run.spec, name="", seed=0)
 
 
 def snr(swarm: Swarm) -> Node:

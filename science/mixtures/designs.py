@@ -1,7 +1,6 @@
 """Designs of a swarm: which weights are tried. Weights are rows that sum to 1, one column a source."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from scipy import special
@@ -9,16 +8,6 @@ from scipy import special
 CONCENTRATIONS = (0.5, 1.0, 4.0)
 """Multiples of the sources' own number: from near the corners to near the prior."""
 CORNER_SHARE = 0.1
-
-
-@dataclass(frozen=True)
-class SourceShare:
-    """One source of a design, by content: old evidence stays usable when a source is split."""
-
-    source: str
-    tokens: int
-    digest: str
-    share: float
 
 
 def caps(tokens: np.ndarray, target_tokens: float, max_epochs: float) -> np.ndarray:

@@ -1,11 +1,12 @@
 """The runs of a swarm as an artifact: shares of every source, and the loss of every target, one row each.
 
 `shares.parquet` has (trial, source, tokens, digest, share): with the digest of the token cache, old runs stay usable when a
-source is split. `losses.parquet` has (trial, anchor, seed, target, loss); a trial that diverged has no row there.
+source is split. `losses.parquet` has (trial, anchor, seed, target, loss); a trial that diverged has no row there. Rows of
+an earlier swarm follow (`science/mixtures/earlier.py`).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
@@ -14,8 +15,8 @@ from lineage.artifact.store import Artifact
 from lineage.stage import Stage
 from lineage.writing.writer import Writer
 from science.forecasts.outcome import Outcome, outcome_of
+from science.mixtures.earlier import LOSSES, SHARES, Held, Split, earlier_rows
 
-SHARES, LOSSES = "shares.parquet", "losses.parquet"
 MOST_OFF = 0.05
 """A declared token count may be off by this share; the prior and the caps of epochs are made from it."""
 
@@ -37,6 +38,8 @@ class SwarmRunsConfig:
     sources: tuple[tuple[str, int], ...]
     targets: tuple[str, ...]
     metric: str
+    splits: tuple[Split, ...] = field(default=(), metadata={"added_later": True})
+    """Sources of an earlier swarm that are several sources now."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +69,11 @@ class SwarmRuns:
         return [float(loss) for anchor, loss in zip(self.anchors, self.losses[target], strict=True) if not anchor]
 
 
-def write_runs(out: Writer, config: SwarmRunsConfig, results: tuple[Artifact, ...]) -> None:
-    """Read shares from the mixtures and losses from the results.
+def write_runs(out: Writer, config: SwarmRunsConfig, results: tuple[Artifact, ...], earlier: Artifact | None = None) -> None:
+    """Read shares from the mixtures and losses from the results; `earlier` is the table of an earlier swarm, whose rows follow.
 
     Raises: ValueError naming trials without a result, mixed policies, a score that is missing, a source outside the declared
-    ones, or a declared token count that is off.
+    ones, a declared token count that is off, or an earlier table that cannot be compared.
     """
     by_name = {str(result.spec.partition): outcome_of(result) for result in results}
     if missing := [trial.name for trial in config.trials if trial.name not in by_name]:
@@ -86,6 +89,10 @@ def write_runs(out: Writer, config: SwarmRunsConfig, results: tuple[Artifact, ..
             continue
         row = {"trial": trial.name, "anchor": trial.anchor, "seed": trial.seed}
         losses += [row | {"target": target, "loss": outcome.score(target, config.metric)} for target in config.targets]
+    if earlier is not None:
+        held = {str(row["source"]): Held(int(str(row["tokens"])), str(row["digest"])) for row in shares}
+        more = earlier_rows(earlier, config.splits, held, config.targets, config.metric, policies.pop())
+        shares, losses = shares + more[0], losses + more[1]
     pl.DataFrame(shares).write_parquet(out.folder / SHARES)
     pl.DataFrame(losses, orient="row", infer_schema_length=None).write_parquet(out.folder / LOSSES)
     done = len(config.trials) - len(diverged)

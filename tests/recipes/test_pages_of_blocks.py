@@ -46,7 +46,7 @@ from recipes.studies.critical_batch import critical_batch
 from recipes.studies.default import default_corpus, tiny
 from recipes.studies.isoflop import isoflop
 from recipes.studies.rates import at_rate
-from recipes.swarms import Swarm
+from recipes.swarms import Swarm, runs_table
 from recipes.sweeps import seed_variance
 from science.search.proposers import NextBudget
 from trainer.spec.config import WarmStart
@@ -84,7 +84,7 @@ HERE = {
     "forecast_midtraining.md": 1,
     "judge_a_corpus.md": 1,
     "promote_a_variant.md": 1,
-    "search_a_mixture.md": 1,
+    "search_a_mixture.md": 2,
     "search_for_settings.md": 2,
     "train_with_preferences.md": 2,
 }
@@ -351,9 +351,19 @@ def test_searches_declare_their_next_trials() -> None:
 
 def test_a_swarm_gets_a_second_round() -> None:
     names: dict[str, Any] = {"my_swarm": mixing.prose_swarm, "replace": replace, "Swarm": Swarm}
-    exec(blocks("search_a_mixture.md")[0], names)
+    second, split = blocks("search_a_mixture.md")
+    exec(second, names)
     of = names["my_swarm_in_two_rounds"]()
     assert len(of.second_trials.trials) == 16 and of.trials == mixing.prose_swarm().trials
+    names["my_new_swarm"] = mixing.prose_swarm
+    exec(split, names)
+    later = names["my_later_swarm"]()
+    assert runs_table(later).inputs["earlier"] == runs_table(mixing.prose_swarm())
+    other = replace(
+        mixing.prose_swarm(), base=replace(of.base, spec=replace(of.base.spec, batch_size=2 * of.base.spec.batch_size))
+    )
+    with pytest.raises(ValueError, match="differ in more than their mixture"):
+        replace(other, earlier=later.earlier)
 
 
 def test_the_pairs_and_the_run_of_the_page_are_preferences() -> None:

@@ -21,6 +21,7 @@ from lineage.stage import Stage
 from lineage.writing.writer import Writer
 from science.mixtures.confirmation_stage import SWARM_CONFIRMATION, ConfirmationConfig, Fresh
 from science.mixtures.designs import swarm
+from science.mixtures.earlier import Split
 from science.mixtures.fit_stage import SWARM_FIT, SwarmFitConfig
 from science.mixtures.next_round import NextMixtures
 from science.mixtures.next_round_stage import SWARM_NEXT_ROUND, NextRoundConfig, trial_names
@@ -111,6 +112,25 @@ def table(results: tuple[Node, ...] | None = None, sources: tuple[tuple[str, int
     return Node(("swarm", "table"), None, SWARM_RUNS, config, {"results": every})
 
 
+PARTS = {"code": 4000, "notebooks": 2000}
+"""What the source `code` is split into."""
+
+
+def later(change: dict[str, int] | None = None, splits: tuple[Split, ...] | None = None, policy: Policy | None = None) -> Node:
+    """The table of a later swarm of two trials, with the runs of the earlier one."""
+    sources = tuple((PARTS | {"prose": 3000, "web": 1000} | (change or {})).items())
+    caches = tuple(Node(("later", "cache", name), None, CACHE, Counted(name, tokens)) for name, tokens in sources)
+    results = []
+    for number in range(2):
+        phase = Phase(0, {name: 1.0 + number for name, _ in sources})
+        mixture = Node(("later", "mixture"), f"l{number}", MIXTURE, MixtureConfig("l", (phase,), number), {"caches": caches})
+        results.append(result_of(f"l{number}", mixture, number, policy, room="later"))
+    trials = tuple(Designed(f"l{number}", number) for number in range(2))
+    split = (Split("code", ("code", "notebooks")),) if splits is None else splits
+    config = SwarmRunsConfig(trials, sources, TARGETS, METRIC, split)
+    return Node(("later", "table"), None, SWARM_RUNS, config, {"results": tuple(results), "earlier": table()})
+
+
 def snr(of: Node) -> Node:
     return Node(("swarm", "snr"), None, SWARM_SNR, SnrConfig(), {"table": of})
 
@@ -177,6 +197,31 @@ def test_the_table_holds_what_the_mixtures_and_results_say(store: Store) -> None
         runs.losses["poems"][0] == made(store, declared("d00", wanted[0][1], 0)).manifest.extra["result"]["scores"][0]["value"]
     )
     assert {anchor: len(losses) for anchor, losses in runs.repeats("poems").items()} == {PROPORTIONAL: 3, UNIFORM: 3}
+
+
+def test_runs_of_an_earlier_swarm_count_after_a_source_was_split(store: Store) -> None:
+    before, after = read_runs(resolve(store, table())), read_runs(made(store, later()))
+    assert after.sources == ("code", "notebooks", "prose", "web") and len(after.names) == 2 + len(before.names)
+    assert after.names[2] == "earlier/d00" and after.losses["poems"][2:].tolist() == before.losses["poems"].tolist()
+    code, notebooks = after.weights[2:, 0], after.weights[2:, 1]
+    np.testing.assert_allclose(code, 2 * notebooks)
+    np.testing.assert_allclose(np.column_stack([code + notebooks, after.weights[2:, 2:]]), before.weights)
+    assert set(after.repeats("poems")) == {f"earlier/{anchor}" for anchor in (PROPORTIONAL, UNIFORM)}
+
+
+def test_an_earlier_swarm_that_says_nothing_of_the_sources_is_refused(store: Store) -> None:
+    whole = (Split("code", ("code",)),)
+    cases = [
+        (later({"notebooks": 2100}), r"code of swarm/table has 6,000 tokens, its parts code, notebooks have 6,100"),
+        (later({"web": 1100}), "source web has other bytes than in swarm/table"),
+        (later(splits=whole), "code of swarm/table has 6,000 tokens, its parts code have 4,000"),
+        (later(splits=(Split("code", ("code", "tests")),)), "is tests now, which the swarm has not"),
+        (later(splits=(Split("books", ("a", "b")),)), "has no source books that could be split"),
+        (later(policy=Policy("q")), "scored by another policy"),
+    ]
+    for node, message in cases:
+        with pytest.raises(ValueError, match=message):
+            made(store, node)
 
 
 def test_a_target_of_noise_alone_does_not_decide(store: Store) -> None:
