@@ -95,7 +95,7 @@ class LabResource(dg.ConfigurableResource[Lab]):
     """Hardware of each runner: one machine of `recipes/hardware.py`."""
 
     ray: str = ""
-    """Address of a Ray cluster for the shuffles of data stages, `host:port` or `auto`; empty: this machine's workers."""
+    """Address of a Ray cluster for the shuffles of data stages (`lineage.tables.ray_tasks`); empty: this machine's workers."""
 
     @contextmanager
     def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[Lab]:

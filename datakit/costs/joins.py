@@ -5,7 +5,7 @@ the files that were opened (`tests/datakit/test_cost_joins.py`).
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from datakit.dedup.band_join import ID_BYTES, PAIR_BYTES
 from datakit.dedup.duplicates_table import COPY_BYTES, ROW_BYTES
@@ -95,46 +95,52 @@ def joins(scope: Scope) -> Iterator[Join]:
     """Yield the shuffles of `datakit.duplicates` and `datakit.paragraphs` in their order."""
     by_id = scope.documents * ID_BYTES
     copies = Join("copies", by_id, task_count(scope.parts, by_id), range_count(by_id))
-    numbered = _by_number("copies", scope.copies * COPY_BYTES, copies.ranges, scope)
+    size = scope.copies * COPY_BYTES
+    numbered = list(numbered_joins("copies", size, copies.ranges, scope.documents, size))
     of_copies = numbered[0].ranges if numbered else 1
     by_band = scope.documents * scope.bands * PAIR_BYTES
     links = Join("links", scope.pairs * PAIR_BYTES, task_count(scope.parts, by_band), range_count(by_band))
     yield from (copies, *numbered, links)
     size = scope.stars * EDGE_BYTES
-    graph = list(_components(scope.links, links.ranges))
+    graph = list(component_joins("components", scope.links, links.ranges))
     yield from graph
     of_stars = graph[-1].ranges if graph else links.ranges
     members = Join("members", size, task_count(of_stars, size), range_count(2 * size))
     yield members
     if scope.candidates:
-        numbers = _by_number("candidates", scope.candidates * EDGE_BYTES, members.ranges, scope)
-        yield from (replace(each, shuffled=scope.candidates * NUMBER_BYTES) for each in numbers)
+        size, numbers = scope.candidates * EDGE_BYTES, scope.candidates * NUMBER_BYTES
+        yield from numbered_joins("candidates", size, members.ranges, scope.documents, numbers)
     text_bytes = scope.copies * COPY_BYTES + scope.matches * MATCHES.itemsize
     statement_bytes = (scope.copies + 2 * scope.matches) * SAID_BYTES
     texts = Join("texts", statement_bytes, task_count(of_copies + scope.walks, text_bytes), range_count(text_bytes))
     of_texts = scope.rows * TEXT_BYTES
     keyed = scope.rows * ROW_BYTES
     clusters = Join("clusters", keyed, task_count(texts.ranges, of_texts), range_count(keyed))
-    by_number = _by_number("clusters", keyed, clusters.ranges, scope)
-    yield from (texts, clusters, *(replace(each, shuffled=scope.rows * CLUSTER_BYTES) for each in by_number))
+    yield from (texts, clusters)
+    yield from numbered_joins("clusters", keyed, clusters.ranges, scope.documents, scope.rows * CLUSTER_BYTES)
     by_digest = scope.paragraphs * PARAGRAPH_BYTES
     repeats = Join("repeats", by_digest, task_count(scope.parts, by_digest), range_count(by_digest))
-    yield from (repeats, *_by_number("repeats", scope.repeats * REPEAT_BYTES, repeats.ranges, scope))
+    yield repeats
+    size = scope.repeats * REPEAT_BYTES
+    yield from numbered_joins("repeats", size, repeats.ranges, scope.documents, size)
 
 
-def _by_number(name: str, size: int, parts: int, scope: Scope) -> list[Join]:
-    """`datakit.dedup.numbered`, which shuffles nothing if the rows are a single small part."""
-    ranges = min(scope.documents, range_count(size))
-    return [] if parts == ranges == 1 else [Join(f"{name}-by-number", size, task_count(parts, size), ranges)]
+def numbered_joins(name: str, size: int, parts: int, documents: int, shuffled: int) -> Iterator[Join]:
+    """`datakit.dedup.numbered` of `size` bytes in some parts, whose chosen columns have `shuffled` bytes: no shuffle if the
+    rows are a single small part.
+    """
+    ranges = min(documents, range_count(size))
+    if parts > 1 or ranges > 1:
+        yield Join(f"{name}-by-number", shuffled, task_count(parts, size), ranges)
 
 
-def _components(edges: int, parts: int) -> Iterator[Join]:
+def component_joins(name: str, edges: int, parts: int) -> Iterator[Join]:
     """`lineage.tables.components`. A round moves each edge from both ends, then from one; the largest are taken for all."""
     size = edges * EDGE_BYTES
     if edges <= LARGEST_GRAPH:
         if parts > 1:
-            yield Join("components-last", size, task_count(parts, size), 1)
+            yield Join(f"{name}-last", size, task_count(parts, size), 1)
         return
     count = range_count(2 * size)
-    yield Join("components-large", ROUNDS * 2 * size, task_count(max(parts, count), size), count, ROUNDS)
-    yield Join("components-small", ROUNDS * size, task_count(count, size), count, ROUNDS)
+    yield Join(f"{name}-large", ROUNDS * 2 * size, task_count(max(parts, count), size), count, ROUNDS)
+    yield Join(f"{name}-small", ROUNDS * size, task_count(count, size), count, ROUNDS)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from datakit.costs.contained import ContainmentRates, containment_joins
 from datakit.costs.joins import Join, Scope, joins
 from datakit.costs.rates import Estimate, Rate, fit
 from datakit.documents.parts import TARGET_PART_BYTES
@@ -24,6 +25,16 @@ WRITES_A_COMMIT, LISTS_A_COMMIT, READS_A_COMMIT, READS_AN_INPUT = 5, 12, 20, 2
 """
 READS_AN_OPEN = 2
 """Ranged requests of a file of rows that is opened: its footer, and the rows of a range."""
+NOT_COUNTED = (
+    "downloads of raw files",
+    "embeddings and semantic duplicates",
+    "scores by quality models, and cutoffs",
+    "tags: languages, licences, domains",
+    "labels by a model",
+    "training of the tokenizer",
+    "the index of benchmark items",
+)
+"""Steps that a corpus may have and that no plan counts. Containment is counted when it is asked for."""
 STAGES = ("normalized", "minhash", "duplicates", "paragraphs", "quality_rules", "contamination", "corpus", "tokens")
 
 
@@ -135,8 +146,11 @@ class DataPlan:
     stages: tuple[StagePlan, ...]
 
 
-def plan(measured: Measured, corpus: Corpus) -> DataPlan:
-    """Plan every stage over a corpus whose documents and copies are like those of the largest run."""
+def plan(measured: Measured, corpus: Corpus, containment: ContainmentRates | None = None) -> DataPlan:
+    """Plan every stage over a corpus whose documents and copies are like those of the largest run.
+
+    `containment`: measurements of a stage that is off by default; it is planned, too, if they are given.
+    """
     largest = max(measured.runs, key=lambda run: run.bytes)
     factor = corpus.bytes / largest.bytes
     parts = max(corpus.sources, round(corpus.bytes / TARGET_PART_BYTES))
@@ -161,9 +175,15 @@ def plan(measured: Measured, corpus: Corpus) -> DataPlan:
         "corpus": (3 * parts, corpus_parts + 2 * of_each, of_each, 3 * of_each),
         "tokens": (corpus_parts, TOKEN_FILES * shards, of_each, 2 * of_each),
     }
+    rates = {name: measured.rate(name) for name in STAGES}
+    if containment:
+        files["containment"] = (2 * parts, parts, 1, of_each + 1)
+        rates["containment"] = containment.rate()
+        of_stage["containment"] = list(containment_joins(containment.at(corpus.bytes), scope.documents, parts))
+        planned += tuple(of_stage["containment"])
     stages = []
-    for name in STAGES:
-        seconds, moved = measured.rate(name).at(corpus.bytes), of_stage.get(name, [])
+    for name, rate in rates.items():
+        seconds, moved = rate.at(corpus.bytes), of_stage.get(name, [])
         hours = Estimate(*(value / 3_600 for value in (seconds.value, seconds.low, seconds.high)))
         shuffled, opens = sum(join.shuffled for join in moved), sum(join.opens for join in moved)
         stages.append(StagePlan(name, hours, shuffled, opens, *files[name]))

@@ -25,7 +25,7 @@ class RayEngine:
     """Runs each task and each range as a task of the cluster at `address`."""
 
     address: str
-    """`host:port` of the head, or `auto`."""
+    """`ray://HOST:10001` of a head; for a process on a machine of the cluster also its `HOST:6379`, or `auto`."""
 
     moved: list[Moved] = field(default_factory=list)
 

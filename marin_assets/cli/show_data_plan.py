@@ -7,7 +7,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from datakit.costs.plan import Corpus, DataPlan, Measured, StagePlan, check_of, plan
+from datakit.costs.contained import ContainmentRates
+from datakit.costs.plan import NOT_COUNTED, STAGES, Corpus, DataPlan, Measured, StagePlan, check_of, plan
 from datakit.costs.rates import Estimate
 from lineage.project import CODE
 from marin_assets.cli.console import print_json, print_table
@@ -16,6 +17,8 @@ from marin_assets.cli.run_plan import CLASS_A_DOLLARS, CLASS_B_DOLLARS
 from recipes.sources import catalogue
 
 RATES = CODE / "data" / "rates" / "data_engine.json"
+CONTAINMENT_RATES = RATES.with_name("containment.json")
+"""What `python -m benchmarks.plan_containment` wrote."""
 CORE_HOUR_DOLLARS = 0.0485
 """Google's n2-standard on demand, from memory, not read again."""
 CATALOGUE_TRILLION, CATALOGUE_SOURCES = 25.6, 292
@@ -29,13 +32,17 @@ def plan_data(
     bytes_per_token: Annotated[float, typer.Option(min=0.1, help="Bytes of text of a token.")] = BYTES_PER_TOKEN,
     core_hour_dollars: Annotated[float, typer.Option(min=0.0, help="Price of a core for an hour.")] = CORE_HOUR_DOLLARS,
     rates: Annotated[Path, typer.Option(help="Measurements that `python -m benchmarks.plan_data` wrote.")] = RATES,
+    containment: Annotated[
+        bool, typer.Option("--containment", help="Plan documents inside longer ones, too, which are off by default.")
+    ] = False,
     as_json: Annotated[bool, AS_JSON] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the tables of docs/design/data_costs.md.")] = False,
 ) -> None:
     """Plan the data engine for a whole catalogue: core hours, shuffled bytes, storage operations and dollars by stage."""
     if tokens_trillion <= 0:
         raise ValueError(f"--tokens-trillion is {tokens_trillion:g}; it must be above 0")
-    planned = plan(Measured.read(rates), Corpus(tokens_trillion * 1e12, bytes_per_token, sources))
+    contained = ContainmentRates.read(CONTAINMENT_RATES) if containment else None
+    planned = plan(Measured.read(rates), Corpus(tokens_trillion * 1e12, bytes_per_token, sources), contained)
     if as_json:
         print_json(as_record(planned, core_hour_dollars))
         return
@@ -101,8 +108,14 @@ def caption(planned: DataPlan) -> str:
         f"Measured on {measured.day} ({measured.machine}, commit {measured.commit}) on up to {largest / 1e6:,.0f} MB; this is "
         f"{planned.corpus.bytes / largest:,.0f} times that. {measured.check.bytes / 1e6:,.0f} MB: predicted "
         f"{predicted.value:,.0f} CPU s ({predicted.low:,.0f} to {predicted.high:,.0f}), measured {spent:,.0f}. Sources of this "
-        f"catalogue whose size is known have {trillions:.1f} T tokens."
+        f"catalogue whose size is known have {trillions:.1f} T tokens. {not_counted(planned)}"
     )
+
+
+def not_counted(planned: DataPlan) -> str:
+    """Return what the plan leaves out, in one sentence."""
+    off = "" if any(stage.name not in STAGES for stage in planned.stages) else "; documents inside longer ones (--containment)"
+    return f"Not counted: {'; '.join(NOT_COUNTED)}{off}."
 
 
 def as_record(planned: DataPlan, core_hour_dollars: float) -> dict[str, Any]:
@@ -118,6 +131,7 @@ def as_record(planned: DataPlan, core_hour_dollars: float) -> dict[str, Any]:
             "check": {"bytes": planned.measured.check.bytes, "predicted": vars(predicted), "measured": spent},
         },
         "scope": vars(planned.scope),
+        "not_counted": list(NOT_COUNTED),
         "joins": [vars(join) | {"opens": join.opens} for join in planned.joins],
         "stages": {
             stage.name: {

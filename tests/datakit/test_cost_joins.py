@@ -5,9 +5,12 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pytest
-from inputs import Texts, documents, edited, made, minhash, random_texts
+from inputs import Texts, documents, duplicates, edited, made, minhash, random_texts
 
+from datakit.costs.contained import Contained, containment_joins
 from datakit.costs.joins import Scope, joins
+from datakit.dedup.containment import CONTAINMENT, find_contained
+from datakit.dedup.containment_candidates import ContainmentConfig
 from datakit.dedup.duplicates import DUPLICATES, DuplicatesConfig, find_duplicates
 from datakit.dedup.minhash import MinHashConfig
 from datakit.dedup.paragraphs import PARAGRAPHS, ParagraphsConfig, find_repeats
@@ -74,6 +77,30 @@ def test_the_planned_files_are_the_opened_ones(tmp_path, monkeypatch, number, ra
     assert {join.name: join.shuffled for join in planned} == {name: each.shuffled for name, each in moved.items()}
     assert scope.times(1) == scope and scope.copies and scope.matches and scope.repeats
     assert (range_bytes == 16 << 20) == (not opened.counts)
+
+
+@pytest.mark.parametrize("range_bytes", [800, 3_000, 16 << 20])
+def test_so_are_those_of_containment(tmp_path, monkeypatch, range_bytes):
+    long = random_texts(40, 120, seed=8)
+    cuts = [" ".join(edited(text, seed=2, edits=1).split()[10:70]) for text in long[::2]]
+    given = Texts("long", tuple(long), part_bytes=9_000), Texts("cut", tuple(cuts), part_bytes=9_000)
+    normalized, scope = [made(tmp_path, documents(source)) for source in given], duplicates(given)
+    found = made(tmp_path, scope)
+    monkeypatch.setattr("lineage.tables.shuffle.RANGE_BYTES", range_bytes)
+    opened, engine, store = Opened(), LocalEngine(SCRATCH_FOLDER, 1), Store(str(tmp_path))
+    monkeypatch.setattr(pa, "memory_map", opened)
+    inputs = {"normalized": tuple(map(documents, given)), "duplicates": scope}
+    node = Node(("containment", "scope"), None, CONTAINMENT, ContainmentConfig(), inputs)
+    with writing(store, spec_of(store, node), execution=Execution(1, tables=engine)) as out:
+        find_contained(out, ContainmentConfig(), tuple(normalized), found)
+    moved = {each.name: each for each in engine.moved}
+    counts = Contained.of(moved)
+    rows = sum(artifact.manifest.statistics["rows_out"] for artifact in normalized)
+    parts = sum(len(document_paths(artifact)) for artifact in normalized)
+    planned = list(containment_joins(counts, rows, parts))
+    assert {join.name: join.opens for join in planned if join.opens} == opened.counts
+    assert {join.name: join.shuffled for join in planned} == {name: each.shuffled for name, each in moved.items()}
+    assert counts.times(1) == counts and counts.removed == len(cuts) and counts.stars
 
 
 def test_the_joins_of_5e9_documents_open_fewer_than_a_million_files():

@@ -1,0 +1,221 @@
+"""Memory of the tasks of each join: the peak of a process above its start, over the bytes of the range that it handles.
+
+    PYTHONPATH=. .venv/bin/python -m benchmarks.reduce_memory --mib 256
+
+A range is the unit of a shuffle's memory (`lineage.tables.shuffle`). For each join one process reads so many bytes of rows and
+writes them into `RANGES` ranges, and another one reduces a range that arrives from `TASKS` tasks: the functions of the stages,
+run by those of the local engine. A share of the rows repeats an earlier key, or in a graph comes back to an earlier document:
+.25 is much, .9 is next to the worst. Pages of mapped files count in the peak.
+"""
+
+import argparse
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.pipeline import ONE_THREAD
+from benchmarks.process_use import cpu_seconds, peak_mib
+from datakit.dedup.band_join import Part, Spilled, band_rows, copies_of_range, id_rows, links_of_range, save_flat
+from datakit.dedup.containment_candidates import pairs_of_range, sample_rows
+from datakit.dedup.numbered import Numbered
+from datakit.dedup.paragraphs import DocumentPart, paragraph_rows, repeats_of_range
+from datakit.text.arrays import save
+from lineage.shards.run import SCRATCH_FOLDER
+from lineage.tables.local import reduce_range, write_rows
+from lineage.tables.ranges import from_both_ends, large_stars
+from lineage.tables.shuffle import Shuffle, saved
+from lineage.tables.stars import stars
+
+TASKS, RANGES, BANDS, SAMPLES = 64, 1_024, 14, 128
+SHARES = (0.25, 0.9)
+type Columns = dict[str, np.ndarray]
+type Task = tuple[Callable[..., pa.Table], tuple[object, ...]]
+
+
+@dataclass(frozen=True)
+class Join:
+    """A shuffle of which one task and one range are measured."""
+
+    row_bytes: int
+    rows: Callable[[int, float], Columns]
+    """Returns so many rows of a range, of which a share repeats an earlier key."""
+
+    task: Callable[[Path, Columns], Task]
+    """Writes what a task of these rows reads; returns its function and arguments."""
+
+    reduce: Callable[[pa.Table], pa.Table]
+    key: str
+
+
+def joins() -> Mapping[str, Join]:
+    """Return the measured joins by name."""
+    containers = partial(pairs_of_range, hash_documents=16)
+    return {
+        "copies": Join(24, rows_of_ids, ids_task, copies_of_range, "high"),
+        "links": Join(16, rows_of_bands, bands_task, links_of_range, "band"),
+        "components-large": Join(16, rows_of_neighbours, neighbours_task, large_stars, "number"),
+        "components-last": Join(16, rows_of_edges, edges_task, stars, "member"),
+        "repeats": Join(40, rows_of_paragraphs, paragraphs_task, repeats_of_range, "high"),
+        "samples": Join(24, rows_of_samples, samples_task, containers, "hash"),
+    }
+
+
+def hashes(rows: int, share: float) -> np.ndarray:
+    """Return uint64 [rows]: a share of them, at the end, repeats one at random."""
+    rng = np.random.default_rng(5)
+    keys = rng.integers(0, 1 << 64, rows, np.uint64)
+    first = int(rows * (1 - share))
+    keys[first:] = keys[rng.integers(0, first, rows - first)]
+    return keys
+
+
+def rows_of_ids(rows: int, share: float) -> Columns:
+    high = hashes(rows, share)
+    return {"high": high, "low": high, "number": np.arange(rows)}
+
+
+def rows_of_bands(rows: int, share: float) -> Columns:
+    """Each band is of another document: the largest graph that a range can have."""
+    return {"band": hashes(rows, share), "number": np.arange(rows)}
+
+
+def rows_of_edges(rows: int, share: float) -> Columns:
+    """A random graph: at .9 nearly all edges are of one component, at .25 most are of trees."""
+    ends = np.sort(np.random.default_rng(5).integers(0, int(rows / share), (rows, 2)), axis=1)
+    return {"root": ends[:, 0].copy(), "member": ends[:, 1].copy()}
+
+
+def rows_of_neighbours(rows: int, share: float) -> Columns:
+    edges = rows_of_edges(rows // 2, share)
+    ends = [edges["root"], edges["member"]]
+    return {"number": np.concatenate(ends), "neighbour": np.concatenate(ends[::-1])}
+
+
+def rows_of_paragraphs(rows: int, share: float) -> Columns:
+    high, start = hashes(rows, share), np.arange(rows)
+    return {"high": high, "low": high, "document": start // 8, "start": start, "end": start + 100}
+
+
+def rows_of_samples(rows: int, share: float) -> Columns:
+    """A document of 512 words has `SAMPLES` and asks with 48."""
+    place = np.arange(rows)
+    asked = np.where(place % SAMPLES < 48, 48, 0).astype(np.int32)
+    numbers = {"number": place // SAMPLES, "words": np.full(rows, 512, np.int32)}
+    return {"hash": hashes(rows, share), **numbers, "asked": asked}
+
+
+def ids_task(folder: Path, rows: Columns) -> Task:
+    part = Part(0, 0, folder, folder, 0, rows["number"].size)
+    save_flat(folder, part, ids=np.stack([rows["high"], rows["low"]], axis=1))
+    return id_rows, (Spilled(folder / SCRATCH_FOLDER, (part,)), (part,))
+
+
+def bands_task(folder: Path, rows: Columns) -> Task:
+    documents = rows["band"].size // BANDS
+    part = Part(0, 0, folder, folder, 0, documents)
+    bands = rows["band"][: documents * BANDS].reshape(documents, BANDS)
+    save_flat(folder, part, bands=bands, signed=np.ones(documents, bool))
+    save(folder / "copies.npy", np.zeros((0, 2), np.int64))
+    copies = Numbered((folder / "copies.npy",), documents, 0)
+    return band_rows, (Spilled(folder / SCRATCH_FOLDER, (part,)), copies, (part,))
+
+
+def paragraphs_task(folder: Path, rows: Columns) -> Task:
+    save(folder / "digests-000000.npy", np.stack([rows["high"], rows["low"]], axis=1))
+    save(folder / "places-000000.npy", np.stack([rows[name] for name in ("document", "start", "end")], axis=1))
+    return paragraph_rows, (folder, (DocumentPart(0, "a", folder, 0, rows["high"].size),))
+
+
+def samples_task(folder: Path, rows: Columns) -> Task:
+    documents = rows["hash"].size // SAMPLES
+    rows["hash"][: documents * SAMPLES].tofile(folder / "hashes-000000.u64")
+    save(folder / "sampled-000000.npy", np.full(documents, SAMPLES, np.int32))
+    save(folder / "words-000000.npy", np.full(documents, 512, np.int32))
+    return sample_rows, (folder, 48, (DocumentPart(0, "a", folder, 0, documents),))
+
+
+def neighbours_task(folder: Path, rows: Columns) -> Task:
+    half = rows["number"].size // 2
+    saved(folder / "edges.arrow", [pa.table({"root": rows["number"][:half], "member": rows["neighbour"][:half]})])
+    return neighbours, (folder / "edges.arrow",)
+
+
+def neighbours(path: Path) -> pa.Table:
+    """Return the edges of a file from both ends."""
+    return from_both_ends(mapped(path))
+
+
+def edges_task(folder: Path, rows: Columns) -> Task:
+    saved(folder / "edges.arrow", [pa.table(dict(rows))])
+    return mapped, (folder / "edges.arrow",)
+
+
+def mapped(path: Path) -> pa.Table:
+    """Map the table of a file."""
+    with pa.memory_map(str(path)) as file:
+        return pa.ipc.open_file(file).read_all()
+
+
+def prepared(join: Join, folder: Path, mib: float, share: float) -> tuple[Shuffle, list[Path], int]:
+    """Write what a task and a range of so many MiB read; return the step, the range's files and its bytes."""
+    rows = join.rows(int(mib * 2**20) // join.row_bytes, share)
+    folder.mkdir(parents=True)
+    read, arguments = join.task(folder, rows)
+    whole = pa.table(dict(rows))
+    paths, bounds = [], [whole.num_rows * i // TASKS for i in range(TASKS + 1)]
+    for index, (start, stop) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+        paths.append(folder / "range" / f"{index:03d}.arrow")
+        saved(paths[-1], [whole.slice(start, stop - start)])
+    return Shuffle("measured", read, (arguments,), join.key, join.reduce, RANGES, spread=True), paths, whole.nbytes
+
+
+def used(folder: Path, step: Shuffle, paths: list[Path] | None, warm: Shuffle, few: list[Path]) -> tuple[float, float]:
+    """Return the MiB above the start, and the CPU seconds, of the task, or of the range of `paths`, after a small one."""
+
+    def run(step: Shuffle, paths: list[Path] | None, name: str) -> None:
+        if paths is None:
+            write_rows(folder, step, Path("rows"), name, step.tasks[0])
+        else:
+            reduce_range(folder, replace(step, tasks=((),)), Path("reduced"), name, paths, 0)
+
+    run(warm, None if paths is None else few, "warm")
+    peak, cpu = peak_mib(), cpu_seconds()
+    run(step, paths, "measured")
+    return peak_mib() - peak, cpu_seconds() - cpu
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mib", type=float, default=256.0, help="MiB of rows of the measured range")
+    parser.add_argument("--joins", nargs="+", choices=list(joins()), default=list(joins()))
+    parser.add_argument("--shares", type=float, nargs="+", default=list(SHARES), help="of rows that repeat an earlier key")
+    parser.add_argument("--folder", type=Path, help="where rows lie; the system's temporary folder by default")
+    options = parser.parse_args()
+    os.environ |= ONE_THREAD
+    print("| join | share | range, MiB | task, times its bytes | range, times its bytes | CPU s |\n|---|---|---|---|---|---|")
+    for name in options.joins:
+        for share in options.shares:
+            with TemporaryDirectory(dir=options.folder) as scratch:
+                folder, small = Path(scratch, "measured"), Path(scratch, "small")
+                warm, few, _ = prepared(joins()[name], small, 0.1, share)
+                step, paths, size = prepared(joins()[name], folder, options.mib, share)
+                times, cpu = [], 0.0
+                for given in (None, paths):
+                    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+                        above, seconds = process.submit(used, folder, step, given, warm, few).result()
+                    times.append(above * 2**20 / size)
+                    cpu += seconds
+            cells = f"{size / 2**20:.0f} | {times[0]:.1f} | {times[1]:.1f} | {cpu:.1f}"
+            print(f"| {name} | {share} | {cells} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
