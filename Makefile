@@ -87,8 +87,9 @@ test-long: setup extras libtpu ## Run the slow tests, every property with 150 ex
 	@$(PY) -m pytest -n 4 -m '(slow or hypothesis) and not cluster' --hypothesis-profile long -o faulthandler_timeout=900
 	@.venv-extras/bin/python -m pytest -n 2 -m 'not cluster' $(OF_EXTRAS)
 
-scale-test: extras ## Near-duplicates and paragraphs by one worker, by two, and by a real Ray cluster that loses a machine: digests, bytes (some minutes)
+scale-test: extras ## Near-duplicates and paragraphs by one worker, by two, and by a real Ray cluster that loses a machine: digests, bytes (some minutes); the plan of the catalogue
 	@.venv-extras/bin/python -m benchmarks.scale_test --mb $(or $(MB),40)
+	@.venv-extras/bin/python -m marin_assets.cli plan-data --containment
 
 cluster-test: setup ## Jobs, gangs and a run on a real Kubernetes API server; builds the control plane once (minutes; needs root and Debian's sources)
 	@[ -n "$$MARIN_KUBECONFIG" ] || bash tests/lab/build_kube.sh

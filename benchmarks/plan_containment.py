@@ -2,8 +2,8 @@
 
     PYTHONPATH=. .venv/bin/python -m benchmarks.plan_containment --sizes 60 120 240
 
-Texts, processes and stages before it are those of `plan_data.py`, which measures the stages that are on by default. A quarter of
-the documents are copies, which leave before; excerpts are not planted, so few pairs are verified.
+Texts, processes and stages before it are those of `plan_data.py`, which measures the stages that are on by default. A quarter
+of the documents are copies, which leave before; excerpts are not planted, so few pairs are verified.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from benchmarks.generated_text import SPEECHES, learnt, write
 from benchmarks.pipeline import ONE_THREAD
 from benchmarks.plan_data import MEGABYTE, stage_nodes, text_given
 from benchmarks.process_use import cpu_seconds
-from datakit.costs.contained import Contained, ContainmentRates
+from datakit.costs.contained import Contained, ContainmentRates, ContainmentRun
 from datakit.dedup.containment import CONTAINMENT
 from datakit.dedup.containment_candidates import ContainmentConfig
 from lineage.artifact.store import Store
@@ -50,15 +50,14 @@ def main() -> None:
             write(Path(folder) / "documents", model, int(size * MEGABYTE), 0)
             command = [sys.executable, "-m", "benchmarks.plan_containment", "--child", folder]
             done = subprocess.run(command, env={**os.environ, **ONE_THREAD}, stdout=subprocess.PIPE, text=True, check=True)
-        runs.append(json.loads(done.stdout.splitlines()[-1]))
-        print(f"{size:g} MB: {runs[-1]}, load {os.getloadavg()[0]:.1f}", flush=True)
+        run = json.loads(done.stdout.splitlines()[-1])
+        runs.append(ContainmentRun(**(run | {"counts": Contained(**run["counts"])}), load=os.getloadavg()[0]))
+        print(f"{size:g} MB: {runs[-1]}", flush=True)
     rates = ContainmentRates(
         command=f"python -m benchmarks.plan_containment --sizes {' '.join(f'{size:g}' for size in options.sizes)}",
         commit=subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip(),
         day=time.strftime("%Y-%m-%d", time.gmtime()),
-        bytes=tuple(run["bytes"] for run in runs),
-        cpu_seconds=tuple(run["cpu_seconds"] for run in runs),
-        counts=tuple(Contained(**run["counts"]) for run in runs),
+        runs=tuple(runs),
     )
     options.out.write_text(json.dumps(asdict(rates), indent=1) + "\n")
 

@@ -46,16 +46,11 @@ def free_ports() -> dict[str, int]:
 
 
 @contextmanager
-def ray_machines(client_port: int | None = None) -> Iterator[RayMachines]:
-    """Yield a cluster whose processes import what this one imports; end it and the connection of this process.
-
-    With a port the head also serves processes that stand on no machine of the cluster (`ray://127.0.0.1:PORT`).
-    """
+def ray_machines() -> Iterator[RayMachines]:
+    """Yield a cluster whose processes import what this one imports; end it and the connection of this process."""
     before = dict(os.environ)
     os.environ |= PATIENCE | {"PYTHONPATH": os.pathsep.join(sys.path), "RAY_USAGE_STATS_ENABLED": "0"}
     head = {"num_cpus": 0, "object_store_memory": STORE_BYTES, "include_dashboard": False, **free_ports()}
-    if client_port:
-        head["ray_client_server_port"] = client_port
     cluster = importlib.import_module("ray.cluster_utils").Cluster(initialize_head=True, head_node_args=head)
     try:
         yield RayMachines(cluster)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -171,7 +172,7 @@ def prepared(join: Join, folder: Path, mib: float, share: float) -> tuple[Shuffl
     read, arguments = join.task(folder, rows)
     whole = pa.table(dict(rows))
     paths, bounds = [], [whole.num_rows * i // TASKS for i in range(TASKS + 1)]
-    for index, (start, stop) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+    for index, (start, stop) in enumerate(pairwise(bounds)):
         paths.append(folder / "range" / f"{index:03d}.arrow")
         saved(paths[-1], [whole.slice(start, stop - start)])
     return Shuffle("measured", read, (arguments,), join.key, join.reduce, RANGES, spread=True), paths, whole.nbytes

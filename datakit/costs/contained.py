@@ -60,15 +60,23 @@ class Contained:
 
 
 @dataclass(frozen=True)
+class ContainmentRun:
+    """One measured run of the stage. `bytes`: of all texts, repeated ones included."""
+
+    bytes: int
+    cpu_seconds: float
+    load: float
+    counts: Contained
+
+
+@dataclass(frozen=True)
 class ContainmentRates:
-    """Measured runs of the stage: bytes of their texts, CPU seconds, counts."""
+    """Measured runs of several sizes."""
 
     command: str
     commit: str
     day: str
-    bytes: tuple[int, ...]
-    cpu_seconds: tuple[float, ...]
-    counts: tuple[Contained, ...]
+    runs: tuple[ContainmentRun, ...]
 
     @staticmethod
     def read(path: Path) -> "ContainmentRates":
@@ -78,17 +86,17 @@ class ContainmentRates:
                 f"there are no measurements in {path}; `python -m benchmarks.plan_containment --out {path}` writes them"
             )
         fields = json.loads(path.read_text())
-        counts = tuple(Contained(**counts) for counts in fields.pop("counts"))
-        return ContainmentRates(**{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}, counts=counts)
+        runs = [ContainmentRun(**(run | {"counts": Contained(**run["counts"])})) for run in fields.pop("runs")]
+        return ContainmentRates(**fields, runs=tuple(runs))
 
     def rate(self) -> Rate:
         """Return the fitted CPU seconds."""
-        return fit(self.bytes, self.cpu_seconds)
+        return fit([run.bytes for run in self.runs], [run.cpu_seconds for run in self.runs])
 
     def at(self, size: float) -> Contained:
         """Return the counts of so many bytes of text, from the largest run."""
-        largest = max(range(len(self.bytes)), key=lambda i: self.bytes[i])
-        return self.counts[largest].times(size / self.bytes[largest])
+        largest = max(self.runs, key=lambda run: run.bytes)
+        return largest.counts.times(size / largest.bytes)
 
 
 def containment_joins(found: Contained, documents: int, parts: int) -> Iterator[Join]:

@@ -10,9 +10,11 @@ from gcs_server import GcsServer
 from inputs import Texts, corpus, documents, duplicates, minhash, quality, random_texts
 from typer.testing import CliRunner
 
+from datakit.costs.contained import ContainmentRates
 from datakit.costs.joins import Scope, joins
 from datakit.costs.plan import (
     LISTS_A_COMMIT,
+    NOT_COUNTED,
     READS_A_COMMIT,
     READS_AN_INPUT,
     STAGES,
@@ -28,7 +30,7 @@ from lineage.artifact.store import Store
 from lineage.build.nodes import Node, ancestors_first
 from lineage.build.plan import build
 from marin_assets.cli.app import app
-from marin_assets.cli.show_data_plan import CATALOGUE_TRILLION, RATES, markdown
+from marin_assets.cli.show_data_plan import CATALOGUE_TRILLION, CONTAINMENT_RATES, RATES, markdown, rows
 from marin_assets.cli.show_data_plan import CORE_HOUR_DOLLARS as PRICE
 
 PAGE = Path(__file__).parents[2] / "docs" / "design" / "data_costs.md"
@@ -148,3 +150,24 @@ def test_the_command_prints_every_stage_and_the_same_numbers_as_json():
     for name, stage in record["stages"].items():
         assert name in text.output and f"{stage['core_hours']['value']:,.0f}" in text.output
         assert stage["core_hours"]["low"] <= stage["core_hours"]["value"]
+
+
+def test_the_page_and_the_command_say_what_is_not_counted():
+    page, text = (
+        " ".join(text.replace("│", " ").split()).lower()
+        for text in (PAGE.read_text(), CliRunner().invoke(app, ["plan-data"], env={"COLUMNS": "200"}).output)
+    )
+    assert all(step.lower() in page and step.lower() in text for step in NOT_COUNTED)
+    assert "--containment" in page and "--containment" in text
+
+
+def test_containment_is_counted_when_it_is_asked_for():
+    corpus = Corpus(CATALOGUE_TRILLION * 1e12, 4.0, 292)
+    planned = plan(Measured.read(RATES), corpus, ContainmentRates.read(CONTAINMENT_RATES))
+    *before, row, _ = rows(planned, PRICE)
+    assert before == rows(plan(Measured.read(RATES), corpus), PRICE)[:-1]
+    assert f"| {' | '.join(row)} |" in PAGE.read_text()
+    found = CliRunner().invoke(app, ["plan-data", "--containment", "--json"])
+    record = json.loads(found.output)
+    assert set(record["stages"]) == {*STAGES, "containment"} and record["not_counted"] == list(NOT_COUNTED)
+    assert record["stages"]["containment"]["opened_files"] == planned.stages[-1].opens

@@ -57,8 +57,8 @@ RAY_CLUSTER = fields(
         },
     ),
 )
-"""The fields of a RayCluster that we use, written by hand after KubeRay's types of ray.io/v1: no package registry here has its CRD,
-which would know all fields. Templates are checked by Kubernetes' own schema.
+"""The fields of a RayCluster that we use, written by hand after KubeRay's types of ray.io/v1. Its CRD, which knows all fields, is
+in no package registry here. Templates are checked by Kubernetes' own schema.
 """
 
 
@@ -127,7 +127,9 @@ def test_the_cluster_keeps_the_fields_of_its_kind(manifests: dict[str, Manifest]
     wrong["spec"]["workerGroupSpecs"][0]["maxReplica"] = 9
     del wrong["spec"]["workerGroupSpecs"][0]["maxReplicas"]
     found = " ".join(errors(RAY_CLUSTER, wrong))
-    assert all(word in found for word in ("'maxReplica' was unexpected", "'maxReplicas' is a required", "0 is not of type 'string'"))
+    assert all(
+        word in found for word in ("'maxReplica' was unexpected", "'maxReplicas' is a required", "0 is not of type 'string'")
+    )
 
 
 def test_the_autoscaler_adds_spot_nodes_and_removes_all_of_them(manifests: dict[str, Manifest]) -> None:

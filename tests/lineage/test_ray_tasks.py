@@ -1,7 +1,6 @@
 """Shuffles on a real Ray cluster of two machines (raylets): the parts of the local run, whatever dies meanwhile."""
 
 import contextlib
-import importlib
 import os
 import signal
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from benchmarks.ray_machines import free_ports, ray_machines
+from benchmarks.ray_machines import ray_machines
 from lineage.shards.run import SCRATCH_FOLDER
 from lineage.tables.components import components
 from lineage.tables.local import LocalEngine
@@ -49,13 +48,8 @@ def linked(fatal):
 
 
 @pytest.fixture(scope="module")
-def client_port():
-    return free_ports()["metrics_agent_port"]
-
-
-@pytest.fixture(scope="module")
-def machines(client_port):
-    with ray_machines(client_port) as made:
+def machines():
+    with ray_machines() as made:
         yield made
 
 
@@ -71,15 +65,4 @@ def test_a_killed_worker_and_a_killed_machine_change_nothing(machines, tmp_path)
     parts = components(here, engine, found, largest=1_000)
     assert [part.digest for part in parts] == [part.digest for part in expected]
     assert [engine.table(part) for part in parts] == [local.table(part) for part in expected]
-    assert engine.moved == local.moved
-
-
-def test_a_process_outside_of_the_cluster_gets_the_same_parts(machines, client_port, tmp_path):
-    """As a run worker does on Kubernetes: it has no raylet beside it, which `host:6379` would need."""
-    machines.add()
-    importlib.import_module("ray").shutdown()
-    local, here = LocalEngine(SCRATCH_FOLDER), InFolder(tmp_path)
-    engine = RayEngine(f"ray://127.0.0.1:{client_port}")
-    expected, found = local.shuffle(here, linked(None)), engine.shuffle(here, linked(None))
-    assert [engine.table(part) for part in found] == [local.table(part) for part in expected]
     assert engine.moved == local.moved
