@@ -57,8 +57,8 @@ RAY_CLUSTER = fields(
         },
     ),
 )
-"""The fields of a RayCluster that we use, written by hand after KubeRay's types of ray.io/v1. Its CRD, which knows all fields, is
-in no package registry here. Templates are checked by Kubernetes' own schema.
+"""The fields of a RayCluster that we use, written by hand after KubeRay's types of ray.io/v1. Its CRD, which knows all of them,
+is in no package registry here. Templates are checked by Kubernetes' own schema.
 """
 
 
