@@ -22,8 +22,8 @@ FEW = 128
 """Beyond 2 GiB ranges and tasks grow instead of their number: tasks times ranges is the number of opened files."""
 
 LARGEST_BYTES = 5 << 29
-"""Beyond 320 GiB there are more again: the task of a range takes up to five times its bytes, here 13 GiB, where a quarter of the
-rows repeat, and ten times for bands where nine in ten do (`benchmarks/reduce_memory.py`)."""
+"""Beyond 320 GiB there are more again: the task of a range takes up to five times its bytes, here 13 GiB, where a quarter of
+the rows repeat, and ten times for bands where nine in ten do (`benchmarks/reduce_memory.py`)."""
 
 MOST = 1 << 16
 """Numbers of ranges are held in 16 bits."""
