@@ -54,6 +54,10 @@ class FoldingTable:
     places: NDArray[np.uint32]
     """[code points]: where the folding of a `CHANGED` one lies in `pool`: its length in bytes, then UTF-8."""
     pool: NDArray[np.uint8]
+    stops: NDArray[np.uint8]
+    """[pairs of bytes, the first the high one]: whether a character of UTF-8 that begins with them may be other than
+    `KEPT`. All that begin with one pair of three bytes stop if one does, and all of four bytes.
+    """
 
 
 @cache
@@ -84,7 +88,16 @@ def folding_table() -> FoldingTable:
         actions[ord(letter)] = kind | bits
     actions[_OPEN_SYLLABLES] = FIRST
     actions[[ord(letter) for letter in INVISIBLE.findall("".join(letters)) for letter in letter]] = DROPPED
-    return FoldingTable(actions, places, np.frombuffer(bytes(pool), np.uint8))
+    return FoldingTable(actions, places, np.frombuffer(bytes(pool), np.uint8), _stops(actions >= FOLLOWS))
+
+
+def _stops(is_other: NDArray[np.bool_]) -> NDArray[np.uint8]:
+    two, three = np.arange(0x80, 0x800), np.arange(0x800, 0x10000, 64)
+    stops = np.zeros(0x10000, np.uint8)
+    stops[(0xC0 | two >> 6) << 8 | 0x80 | two & 63] = is_other[two]
+    stops[(0xE0 | three >> 12) << 8 | 0x80 | three >> 6 & 63] = is_other[0x800:0x10000].reshape(-1, 64).any(axis=1)
+    stops[0xF000:0xF500] = 1
+    return stops
 
 
 def _each(texts: Iterable[str], form: Literal["NFKC", "NFKD"]) -> list[str]:

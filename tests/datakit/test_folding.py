@@ -77,6 +77,7 @@ SURROUNDINGS = {
     "a letter that composes with nothing": ("\u0915", "\u093c\u094d"),
     "a mark of a middle class": ("\u0e01\u0e38", "\u0e48"),
     "a zero-width space": ("A\u200b", "\u200b\u0323"),
+    "letters that are passed at once": ("е" * 9, "\u0300" + "к" * 9),
     "Hangul jamo": ("\u1100", "\u1161\u11a8"),
     "a decomposed syllable": ("\uac00", "\u11a8"),
 }
