@@ -18,7 +18,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from itertools import accumulate, compress, groupby, pairwise
+from itertools import compress, pairwise
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -97,14 +98,12 @@ class RunWriter:
     runs: list[str] = field(default_factory=list)
     documents: int = 0
     text_bytes: int = 0
-    _rows: list[tuple[Row, int]] = field(default_factory=list)
-    """With the bytes of their texts."""
-
+    _rows: list[Row] = field(default_factory=list)
     _held_bytes: int = 0
 
     def add(self, row: Row, size: int) -> None:
         """Add a document of `size` bytes of text; write a run if there are enough."""
-        self._rows.append((row, size))
+        self._rows.append(row)
         self._held_bytes += size
         self.documents += 1
         self.text_bytes += size
@@ -112,28 +111,22 @@ class RunWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Write the held documents as one run. Each block is made alone, so that a text is copied once."""
+        """Write the held documents as one run."""
         if not self._rows:
             return
-        rows = sorted(self._rows, key=lambda held: (held[0][0], held[0][-1]))
+        rows = sorted(self._rows, key=itemgetter(0, -1))
         self._rows, self._held_bytes = [], 0
-        is_first = [True, *(earlier[0][0] != later[0][0] for earlier, later in pairwise(rows))]
-        kept = list(compress(rows, is_first))
-        starts = accumulate((size for _, size in kept), initial=0)
+        is_first = [True, *(earlier[0] != later[0] for earlier, later in pairwise(rows))]
         self.runs.append(f"{self.stem}-{len(self.runs):05d}.arrow")
         with _writing(self.folder / self.runs[-1]) as file:
-            for _, block in groupby(zip(starts, kept, strict=False), lambda held: held[0] // self.cut.block_bytes):
-                file.write_batch(_batch([row for _, (row, _) in block]))
-        if len(kept) < len(rows):
-            repeated = [row for (row, _), first in zip(rows, is_first, strict=True) if not first]
-            self.on_repeated(as_frame(pa.Table.from_batches([_batch(repeated)])))
+            _write_blocks(file, _table(list(compress(rows, is_first))), self.cut.block_bytes)
+        if repeated := [row for row, first in zip(rows, is_first, strict=True) if not first]:
+            self.on_repeated(as_frame(_table(repeated)))
 
 
-def _batch(rows: Sequence[Row]) -> pa.RecordBatch:
+def _table(rows: Sequence[Row]) -> pa.Table:
     columns = zip(*rows, strict=True)
-    return pa.RecordBatch.from_arrays(
-        [pa.array(c, f.type) for c, f in zip(columns, RUN_SCHEMA, strict=True)], schema=RUN_SCHEMA
-    )
+    return pa.Table.from_arrays([pa.array(c, f.type) for c, f in zip(columns, RUN_SCHEMA, strict=True)], schema=RUN_SCHEMA)
 
 
 def merge_into_run(path: Path, runs: Sequence[Path], cut: Cut) -> Iterator[pa.Table]:
