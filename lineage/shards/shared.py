@@ -2,7 +2,7 @@
 
     <root>/.work/shards/<version>-<code>/about.json                     key and partition of what is to be made
                                          <shard>/data-<attempt>/...     what the shard wrote
-                                                /shard.json             written last, never replaced: the first runner wins
+                                                /shard.json             its files' digests; written last, never replaced
                                                 /failed.json            why a runner gave it up, until one finishes it
 
 It works like the commit of an artifact: files under a fresh name, then a record by exclusive create. If two runners do the
