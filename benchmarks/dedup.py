@@ -36,6 +36,7 @@ from datakit.documents.parts import DOCUMENTS, document_paths, write_sorted_part
 from datakit.text.shingles import jaccard, shingle_sets
 from lineage.artifact.store import Artifact, Store
 from lineage.build.nodes import spec_of
+from lineage.shards.workers import KEPT_MEMORY
 from lineage.storage.digests import text_digest
 from lineage.writing.write import writing
 
@@ -120,9 +121,15 @@ def _documents(root: Path) -> Path:
 
 
 def _environment() -> dict[str, str]:
-    """One thread everywhere, so that CPU seconds are those of one core."""
+    """One thread everywhere, so that CPU seconds are those of one core; malloc of the C library with one setting everywhere."""
     names = ("OMP_NUM_THREADS", "POLARS_MAX_THREADS", "RAYON_NUM_THREADS", "OPENBLAS_NUM_THREADS", "ARROW_NUM_THREADS")
-    return {"PATH": "/usr/bin:/bin", "HOME": str(Path.home()), "PYTHONPATH": str(HERE.parent), **dict.fromkeys(names, "1")}
+    return {
+        "PATH": "/usr/bin:/bin",
+        "HOME": str(Path.home()),
+        "PYTHONPATH": str(HERE.parent),
+        **KEPT_MEMORY,
+        **dict.fromkeys(names, "1"),
+    }
 
 
 def compare(console: Console, title: str, documents: pl.DataFrame, tools: dict[str, list[str]], rounds: int) -> None:

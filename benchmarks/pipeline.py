@@ -52,6 +52,7 @@ from lineage.artifact.store import Store
 from lineage.build.nodes import Node
 from lineage.build.plan import build, build_all
 from lineage.shards.execution import Execution
+from lineage.shards.workers import KEPT_MEMORY
 from recipes.data import suite
 from recipes.suites import main_suite
 from resources.lab import Lab
@@ -70,9 +71,9 @@ STAGES = {
     FAST: ("tokens_gigatoken",),
 }
 """Row of the table -> our nodes."""
-ONE_THREAD = dict.fromkeys(("POLARS_MAX_THREADS", "OMP_NUM_THREADS", "RAYON_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1") | {
-    "TOKENIZERS_PARALLELISM": "false"
-}
+_THREADS = ("POLARS_MAX_THREADS", "OMP_NUM_THREADS", "RAYON_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+ONE_THREAD = dict.fromkeys(_THREADS, "1") | {"TOKENIZERS_PARALLELISM": "false"} | KEPT_MEMORY
+"""One thread, and malloc of the C library with one setting, on all sides."""
 
 
 def main() -> None:
