@@ -66,6 +66,16 @@ def gcs() -> Iterator[GcsServer]:
         yield server
 
 
+@pytest.fixture
+def server(gcs: GcsServer) -> Iterator[GcsServer]:
+    """The session's server with nothing counted and no fault waiting."""
+    gcs.counts.clear()
+    gcs.faults.clear()
+    yield gcs
+    gcs.faults.clear()
+    gc.collect()  # google-cloud-storage leaves the sockets of broken answers to the collector: here, where it is expected
+
+
 @pytest.fixture(scope="module")
 def quick_compilation() -> Iterator[None]:
     """Compile programs of this process with few optimizations: most run once, and compiling was most of their time.

@@ -45,13 +45,13 @@ def compare(kind: str, size: float, options: argparse.Namespace, out: Path) -> l
     asked = ["--draws", str(options.draws), "--runs", str(options.runs), "--noise", kind, str(size)]
     alone = {"PATH": os.environ.get("PATH", ""), "HOME": str(out.parent), "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
     subprocess.run([str(options.peer_python), str(PEER), str(out), *asked], check=True, env=alone)
-    told = json.loads(out.read_text())
+    drawn = json.loads(out.read_text())
     started = time.process_time()
-    ours = np.array([our_exponents(draw) for draw in told["draws"]])
+    ours = np.array([our_exponents(draw) for draw in drawn["draws"]])
     seconds = (time.process_time() - started) / len(ours)
-    theirs = np.array([[draw["fitted"][name] for name in EXPONENTS] for draw in told["draws"]])
-    theirs_seconds = float(np.mean([draw["cpu"] for draw in told["draws"]]))
-    truth = np.array([told["truth"][name] for name in EXPONENTS])
+    theirs = np.array([[draw["fitted"][name] for name in EXPONENTS] for draw in drawn["draws"]])
+    theirs_seconds = float(np.mean([draw["cpu"] for draw in drawn["draws"]]))
+    truth = np.array([drawn["truth"][name] for name in EXPONENTS])
     return [
         f"| {kind} {size:g} | {name} | {_spread(mine)} | {_spread(peer)} | {judged(mine, peer)} "
         f"| {seconds:.2f}, {theirs_seconds:.2f} |"

@@ -64,8 +64,8 @@ class WindowRules:
     aligned_share: float = 0.6
     answered_share: float = 0.55
     """Share of words in place, and of their information, that flags a question whose answer follows it. The answer needs
-    `aligned_share`. Questions and answers with 12 % of their words edited are found on every one of 15 tasks in .93 of all
-    cases or more, in .78 without this rule; 3 of 50,000 clean documents more are marked, with .4 14 more (2026-11-27).
+    `aligned_share`. Questions and answers with 12 % of their words edited are found on each of 15 tasks in .92 of all cases or
+    more, in .78 without this rule; 3 of 50,000 clean documents more are marked, with .4 14 more (2026-11-27).
     """
     answer_gap_words: int = 4
     """Words between a question and its answer."""

@@ -76,7 +76,7 @@ def _fold_characters(
     """Fold by `FoldingTable`. Return the texts without what it leaves to `fold`, where that stands, and that, each piece
     followed by a line end.
 
-    A piece goes from the last character that folds in the same way whatever stands before it to the next one. What folds
+    A piece goes from the last character that folds without regard to what stands before it to the next one. What folds
     to itself is copied in runs, from `done` on. `base` is where a piece could begin, and `base_size` where it would stand.
     Eight bytes without a stop are passed at once, which is tried less often where it fails.
     """

@@ -1,11 +1,11 @@
 """What folding does to each code point, so that a compiled loop can fold most text without Python's `unicodedata`.
 
 Folding (`datakit.text.folding.fold`) works on whole texts, because marks combine with the letter before them. Yet it works
-code point by code point wherever nothing combines: a code point whose full decomposition begins with a character that has
-combining class 0 and is never the second of a pair that composes folds in the same way whatever stands before it. Two
-kinds of marks may follow it unchanged: those that never compose and are in canonical order, and those that compose, if
-the letter before them composes with nothing. All else is left to the definition (Unicode 15.0, annex 15, sections 9.1
-and 5).
+code point by code point where nothing combines. A code point is free if its full decomposition begins with a character
+of combining class 0 that is never the second of a pair that composes. The folding of a free one does not depend on what
+stands before it. Two kinds of marks may follow it unchanged: those that never compose and are in canonical order, and those
+that compose, if the letter before them composes with nothing. All else is left to the definition (Unicode 15.0, annex 15,
+sections 9.1 and 5).
 """
 
 import unicodedata
@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from datakit.text.invisible import INVISIBLE
 
 KEPT, FOLLOWS, CHANGED, DROPPED, LEFT = (kind << 10 for kind in range(5))
-"""Kinds of code points: folds to itself whatever stands before it; folds to itself on conditions; folds to others whatever
-stands before it; is removed; is left to the definition.
+"""Kinds of code points: a free one that folds to itself; one that folds to itself on conditions; a free one that folds to
+others; one that is removed; one that is left to the definition.
 """
 KIND, SECOND, FIRST, CLASS = 7 << 10, 1 << 9, 1 << 8, 255
 """Bits of an action beside its kind: composes with a code point before it; ends with a starter that composes with one
@@ -39,7 +39,7 @@ _LOOKED_UP = (
     range(0x2F800, 0x2FA20),
     range(0xE0000, 0xE1000),
 )
-"""All others fold to themselves and combine with nothing, save Hangul syllables."""
+"""All others fold to themselves and combine with nothing. Hangul syllables are the exception."""
 _OPEN_SYLLABLES = range(0xAC00, 0xD7A4, 28)
 """Of Hangul, without a final consonant, so that one composes with them."""
 _JAMO_FIRST, _JAMO_SECOND = range(0x1100, 0x1113), (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))
@@ -117,7 +117,7 @@ def _composing(letters: Iterable[str], whole: Iterable[str]) -> tuple[set[str], 
 
 
 def _starts(text: str, second: set[str]) -> bool:
-    """Return whether a text is normalized in the same way whatever stands before it."""
+    """Return whether the normal form of a text does not depend on what stands before it."""
     head = unicodedata.normalize("NFKD", text)[0]
     return unicodedata.combining(head) == 0 and head not in second
 

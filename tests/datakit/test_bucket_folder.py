@@ -1,10 +1,8 @@
 """A bucket folder as a source: listed files arrive whole or are refused. Google's client against the lab's server."""
 
 import base64
-import gc
 import hashlib
 import uuid
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,16 +21,6 @@ FILES = {"a.jsonl": b"a", "deep/b.jsonl": b"bb" * 50_000, "deep/test.jsonl": b"c
 UNKNOWN = Unverified("", "nobody has looked")
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
-
-
-@pytest.fixture
-def server(gcs: GcsServer) -> Iterator[GcsServer]:
-    """The session's server with nothing counted and no fault waiting."""
-    gcs.counts.clear()
-    gcs.faults.clear()
-    yield gcs
-    gcs.faults.clear()
-    gc.collect()  # the sockets of broken answers: here, where they are expected
 
 
 @pytest.fixture

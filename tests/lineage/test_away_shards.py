@@ -1,12 +1,10 @@
 """Shards that runners wrote stay in the bucket: the commit copies them there, and a runner fetches what its tasks name."""
 
-import gc
 import multiprocessing
 import os
 import signal
 import time
 import uuid
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,15 +24,6 @@ SMALL = PAGE_BYTES // 2
 RUNNERS = 3
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
-
-
-@pytest.fixture
-def server(gcs: GcsServer) -> Iterator[GcsServer]:
-    gcs.counts.clear()
-    gcs.faults.clear()
-    yield gcs
-    gcs.faults.clear()
-    gc.collect()  # google-cloud-storage leaves the sockets of broken answers to the collector: here, where it is expected
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 The client and the HTTP are real; the server is `tests/lab/gcs_server.py`, held to the rules of Google's API first.
 """
 
-import gc
 import logging
 import multiprocessing
 import os
@@ -11,7 +10,6 @@ import shutil
 import signal
 import time
 import uuid
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -35,15 +33,6 @@ FILES = {"one.bin": b"1" * 1000, "two.bin": b"2" * 70_000, "sub/three.bin": b""}
 MANY_FILES = 40
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
-
-
-@pytest.fixture
-def server(gcs: GcsServer) -> Iterator[GcsServer]:
-    """The session's server with nothing counted and no fault waiting."""
-    gcs.counts.clear()
-    gcs.faults.clear()
-    yield gcs
-    gc.collect()  # google-cloud-storage leaves the sockets of broken answers to the collector: here, where it is expected
 
 
 def fresh_store(server: GcsServer, scratch: Path) -> Store:

@@ -1,4 +1,4 @@
-"""A forecast binds the checkpoint that its target starts from, and a target has one forecast of whichever kind."""
+"""A forecast binds the checkpoint that its target starts from, and a target has one forecast, of either kind."""
 
 import shutil
 from dataclasses import replace
