@@ -13,8 +13,9 @@ from step_times import report_steps
 class PlainLlama(torch.nn.Module):
     """The model as one writes it in PyTorch; weights in the layout of `torch.nn.Linear`."""
 
-    def __init__(self, weights: dict[str, np.ndarray], shape: dict) -> None:
+    def __init__(self, weights: dict[str, np.ndarray], shape: dict, residual: torch.dtype = torch.float32) -> None:
         super().__init__()
+        self.residual = residual
         self.eps, d = shape["norm_eps"], shape["hidden_dim"]
         self.kv_heads, self.size = weights["k"].shape[2:]
         self.layers = shape["num_layers"]
@@ -41,9 +42,14 @@ class PlainLlama(torch.nn.Module):
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """Mean nats of the tokens after each row's first."""
+        logits = functional.linear(self.hidden(tokens)[:, :-1].flatten(0, 1), self.embedding)
+        return functional.cross_entropy(logits, tokens[:, 1:].reshape(-1))
+
+    def hidden(self, tokens: torch.Tensor) -> torch.Tensor:
+        """What the vocabulary's product reads, [batch, length, d]."""
         batch, length = tokens.shape
         d = self.embedding.shape[1]
-        x = functional.embedding(tokens, self.embedding)
+        x = functional.embedding(tokens, self.embedding).to(self.residual)
         for layer in range(self.layers):
             h = functional.rms_norm(x, (d,), self.norms[2 * layer], self.eps)
             heads = [
@@ -56,9 +62,7 @@ class PlainLlama(torch.nn.Module):
             h = functional.rms_norm(x, (d,), self.norms[2 * layer + 1], self.eps)
             wide = functional.silu(functional.linear(h, self.gate[layer])) * functional.linear(h, self.up[layer])
             x = x + functional.linear(wide, self.down[layer])
-        x = functional.rms_norm(x, (d,), self.norms[-1], self.eps)
-        logits = functional.linear(x[:, :-1].reshape(-1, d), self.embedding)
-        return functional.cross_entropy(logits, tokens[:, 1:].reshape(-1))
+        return functional.rms_norm(x, (d,), self.norms[-1], self.eps)
 
 
 def main(folder: Path) -> None:

@@ -58,8 +58,10 @@ class Footprint:
         return self.device_state_bytes + self.device_gradient_bytes + self.device_activation_bytes + self.device_working_bytes
 
 
-def footprint(spec: RunSpec, shape: MeshShape, devices: int) -> Footprint:
-    """Of a step with the first phase's batch. Raises: ValueError for an array or batch that the mesh cannot divide."""
+def footprint(spec: RunSpec, shape: MeshShape, devices: int, platform: str = "tpu") -> Footprint:
+    """Of a step with the first phase's batch on `platform`, whose tiles of logits it counts.
+
+    Raises: ValueError for an array or batch that the mesh cannot divide."""
     model, state = _shapes(spec)
     sizes = shape.sizes(devices)
     layout = Layout(cast(Mesh, AbstractMesh(sizes, MESH_AXES)))  # only shapes are placed on it
@@ -69,7 +71,9 @@ def footprint(spec: RunSpec, shape: MeshShape, devices: int) -> Footprint:
         raise ValueError(f"a microbatch of {microbatch} sequences does not divide over {layout.batch_shards} devices")
     parameters, part = parameters_of(model), _tensor_part(model, sizes[3])
     gradients = _device_bytes(layout, parameters) * (1 if microbatch == batch else 2)
-    kept = kept_bytes(spec, part, microbatch // layout.batch_shards, sizes[2])
+    device_rows = microbatch // layout.batch_shards
+    kept = kept_bytes(spec, part, device_rows, sizes[2])
+    tile_rows = min(loss_rows(spec.model.vocab_size, platform), device_rows * spec.seq_len)
     return Footprint(
         parameters=spec.model.num_parameters,
         active_parameters=spec.model.active_parameters,
@@ -78,7 +82,7 @@ def footprint(spec: RunSpec, shape: MeshShape, devices: int) -> Footprint:
         device_state_bytes=_device_bytes(layout, state),
         device_gradient_bytes=gradients,
         device_activation_bytes=kept.activations + kept.weights // sizes[1],
-        device_working_bytes=_working_bytes(spec, model, layout, sizes, microbatch // layout.batch_shards),
+        device_working_bytes=_working_bytes(spec, model, layout, sizes, device_rows, tile_rows),
         replicated_arrays=sum(not any(sharding.spec) for sharding in jax.tree.leaves(layout.shardings(state))),
     )
 
@@ -206,13 +210,16 @@ def _tensor_part(model: LanguageModel, ways: int) -> LanguageModel:
     return jax.tree.map(part, model, is_leaf=lambda leaf: isinstance(leaf, NamedArray))
 
 
-def _working_bytes(spec: RunSpec, model: LanguageModel, layout: Layout, sizes: tuple[int, ...], device_rows: int) -> int:
-    """`device_rows`: sequences of a device's microbatch. A gathered layer is still split over `expert` and `tensor`."""
+def _working_bytes(
+    spec: RunSpec, model: LanguageModel, layout: Layout, sizes: tuple[int, ...], device_rows: int, tile_rows: int
+) -> int:
+    """`device_rows`: sequences of a device's microbatch. `tile_rows`: of a tile of logits.
+
+    A gathered layer is still split over `expert` and `tensor`."""
     wide = jnp.dtype(spec.compute.dtype).itemsize
     layer = _stacked_elements(model) // spec.model.num_layers // (sizes[2] * sizes[3])
     head = spec.model.vocab_size * spec.model.hidden_dim
-    rows = min(loss_rows(spec.model.vocab_size), device_rows * spec.seq_len)
-    loss = head * (wide + 4) + rows * spec.model.vocab_size * (4 + wide)
+    loss = head * (wide + 4) + tile_rows * spec.model.vocab_size * (4 + wide)
     # XLA moves the conversion of all layers before the loop over layers (read in compiled steps for v5p, libtpu 0.0.48.1)
     converted = _device_bytes(layout, parameters_of(model)) // 4 * wide if wide < 4 else 0
     whole = replace(spec, compute=replace(spec.compute, remat="none"))

@@ -171,7 +171,7 @@ def plan(run: PlannedRun, on: str | None = None) -> RunPlan:
     shape = hardware(on or run.hardware)
     if shape.chip is None:
         raise ValueError(f"hardware {shape.name!r} has no accelerators; {run.name} is planned on {run.hardware}")
-    return RunPlan(run, shape, footprint(run.spec, run.mesh, shape.chips))
+    return RunPlan(run, shape, footprint(run.spec, run.mesh, shape.chips, shape.kind))
 
 
 def manifest(run_plan: RunPlan) -> Manifest:

@@ -99,7 +99,7 @@ def test_the_planned_june_run_is_lowered_for_its_two_nodes() -> None:
     spec: RunSpec = replace(plan.spec, compute=replace(plan.spec.compute, strict=True))
     [lowered] = reports([{"spec": to_jsonable(spec), "mesh": "expert=8,data=2", "platform": "gpu", "devices": 16}])
     whole(lowered)
-    assert lowered["compute"]["attention"] == "cudnn" and lowered["compute"]["loss_rows"] == 2048
+    assert lowered["compute"]["attention"] == "cudnn" and lowered["compute"]["loss_rows"] == 8192
     assert lowered["explicit"]["reduce_scatter"] >= 3 and lowered["explicit"]["all_to_all"] == 0
 
 

@@ -26,9 +26,12 @@ HOPPER, FLOAT8 = "9.0", 8.9
 """Compute capability of H100 and H200, and of the first GPUs with float8 products."""
 CPU_BLOCK, ACCELERATOR_BLOCK = 128, 512
 """Query rows per block of `blocked`: the fastest of those tried on a CPU; not measured on an accelerator."""
-LOSS_ROWS, LOSS_BYTES = 8192, 2**30
+LOSS_ROWS = 8192
+LOSS_BYTES = {"tpu": 2**30, "gpu": 2**32}
 """Rows of a tile of logits on an accelerator, at most, and bytes of its float32 logits. A tile reads the head and adds to its
-gradient once, so few large tiles move less: 256 rows of a 128,256-word head move 6.3 GB for .8 ms of products on an H100."""
+gradient once, so few large tiles move less: 256 rows of a 128,256-word head move 6.3 GB for .8 ms of products on an H100. On an
+H200 a model of d 192 and 128,256 words takes 1,599,666 tokens/s with tiles of 2,048 rows, 1,661,317 with 4,096 and 1,709,926
+with 16,384 (2026-11-26, one run each). TPUs have less memory, and none was measured."""
 UNROLLED_LAYERS = 8
 """With `auto`, a CPU unrolls up to this many layers: one takes about 0.5 s to compile (d 256, two cores, 2026-11-22)."""
 
@@ -206,7 +209,7 @@ def resolve(config: ComputeConfig, platform: str, work: Work, capability: str | 
     if config.dtype == "bfloat16" and on_cpu:
         notes.append("bfloat16 on a CPU is for checking, not for speed")
     unrolled, experts = choices.unrolled(), choices.experts()
-    rows = None if on_cpu else loss_rows(work.vocab_size)
+    rows = None if on_cpu else loss_rows(work.vocab_size, platform)
     precision = "highest" if config.dtype == "float32" and not on_cpu else None
     if not on_cpu:
         notes.append(f"loss in tiles of {rows} rows" + (", float32 products in full float32" if precision else ""))
@@ -228,14 +231,14 @@ def resolve(config: ComputeConfig, platform: str, work: Work, capability: str | 
     )
 
 
-def loss_rows(vocab_size: int) -> int:
+def loss_rows(vocab_size: int, platform: str) -> int:
     """Rows of a tile of logits on an accelerator: a power of two within `LOSS_ROWS` and, down to 256, `LOSS_BYTES`.
 
-    >>> loss_rows(32_000), loss_rows(128_256)
-    (8192, 2048)
+    >>> loss_rows(32_000, "tpu"), loss_rows(128_256, "tpu"), loss_rows(128_256, "gpu")
+    (8192, 2048, 8192)
     """
     rows = LOSS_ROWS
-    while rows > 256 and rows * vocab_size * 4 > LOSS_BYTES:
+    while rows > 256 and rows * vocab_size * 4 > LOSS_BYTES.get(platform, LOSS_BYTES["tpu"]):
         rows //= 2
     return rows
 
