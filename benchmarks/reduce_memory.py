@@ -3,9 +3,10 @@
     PYTHONPATH=. .venv/bin/python -m benchmarks.reduce_memory --mib 256
 
 A range is the unit of a shuffle's memory (`lineage.tables.shuffle`). For each join one process reads so many bytes of rows and
-writes them into `RANGES` ranges, and another one reduces a range that arrives from `TASKS` tasks: the functions of the stages,
-run by those of the local engine. A share of the rows repeats an earlier key, or in a graph comes back to an earlier document:
-.25 is much, .9 is next to the worst. Pages of mapped files count in the peak.
+writes them into `RANGES` ranges, another one does the same with rows that arrive from `TASKS` tasks (a second level of splits),
+and a third one reduces a range that arrives from so many: the functions of the stages, run by those of the local engine. A
+share of the rows repeats an earlier key, or in a graph comes back to an earlier document: .25 is much, .9 is next to the worst.
+Pages of mapped files count in the peak.
 """
 
 import argparse
@@ -30,7 +31,7 @@ from datakit.dedup.numbered import Numbered
 from datakit.dedup.paragraphs import DocumentPart, paragraph_rows, repeats_of_range
 from datakit.text.arrays import save
 from lineage.shards.run import SCRATCH_FOLDER
-from lineage.tables.local import reduce_range, write_rows
+from lineage.tables.local import reduce_range, write_ranges, write_rows
 from lineage.tables.ranges import from_both_ends, large_stars
 from lineage.tables.shuffle import Shuffle, saved
 from lineage.tables.stars import stars
@@ -178,16 +179,19 @@ def prepared(join: Join, folder: Path, mib: float, share: float) -> tuple[Shuffl
     return Shuffle("measured", read, (arguments,), join.key, join.reduce, RANGES, spread=True), paths, whole.nbytes
 
 
-def used(folder: Path, step: Shuffle, paths: list[Path] | None, warm: Shuffle, few: list[Path]) -> tuple[float, float]:
-    """Return the MiB above the start, and the CPU seconds, of the task, or of the range of `paths`, after a small one."""
+def used(kind: str, folder: Path, step: Shuffle, paths: list[Path], warm: Shuffle, few: list[Path]) -> tuple[float, float]:
+    """Return the MiB above the start, and the CPU seconds, of the `task`, `split` or `range` of a step, after a small one."""
 
-    def run(step: Shuffle, paths: list[Path] | None, name: str) -> None:
-        if paths is None:
-            write_rows(folder, step, Path("rows"), name, step.tasks[0])
+    def run(step: Shuffle, paths: list[Path], name: str) -> None:
+        without, edges = replace(step, tasks=((),)), range(step.ranges + 1)
+        if kind == "task":
+            write_rows(folder, step, Path("rows"), name, step.tasks[0], edges)
+        elif kind == "split":
+            write_ranges(folder, without, Path("rows"), name, paths, 0, edges)
         else:
-            reduce_range(folder, replace(step, tasks=((),)), Path("reduced"), name, paths, 0)
+            reduce_range(folder, without, Path("reduced"), name, paths, 0)
 
-    run(warm, None if paths is None else few, "warm")
+    run(warm, few, "warm")
     peak, cpu = peak_mib(), cpu_seconds()
     run(step, paths, "measured")
     return peak_mib() - peak, cpu_seconds() - cpu
@@ -201,21 +205,21 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where rows lie; the system's temporary folder by default")
     options = parser.parse_args()
     os.environ |= ONE_THREAD
-    print("| join | share | range, MiB | task, times its bytes | range, times its bytes | CPU s |\n|---|---|---|---|---|---|")
+    print("| join | share | MiB | task, times its bytes | split | range | CPU s of each |\n|---|---|---|---|---|---|---|")
     for name in options.joins:
         for share in options.shares:
             with TemporaryDirectory(dir=options.folder) as scratch:
                 folder, small = Path(scratch, "measured"), Path(scratch, "small")
                 warm, few, _ = prepared(joins()[name], small, 0.1, share)
                 step, paths, size = prepared(joins()[name], folder, options.mib, share)
-                times, cpu = [], 0.0
-                for given in (None, paths):
+                times, cpu = [], []
+                for kind in ("task", "split", "range"):
                     with ProcessPoolExecutor(1, get_context("spawn")) as process:
-                        above, seconds = process.submit(used, folder, step, given, warm, few).result()
-                    times.append(above * 2**20 / size)
-                    cpu += seconds
-            cells = f"{size / 2**20:.0f} | {times[0]:.1f} | {times[1]:.1f} | {cpu:.1f}"
-            print(f"| {name} | {share} | {cells} |", flush=True)
+                        above, seconds = process.submit(used, kind, folder, step, paths, warm, few).result()
+                    times.append(f"{above * 2**20 / size:.1f}")
+                    cpu.append(f"{seconds:.1f}")
+            cells = (name, str(share), f"{size / 2**20:.0f}", *times, ", ".join(cpu))
+            print(f"| {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

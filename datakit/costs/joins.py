@@ -12,7 +12,7 @@ from datakit.dedup.duplicates_table import COPY_BYTES, ROW_BYTES
 from datakit.dedup.near_duplicates import MATCHES
 from datakit.dedup.paragraphs import PARAGRAPH_BYTES
 from lineage.tables.components import EDGE_BYTES, LARGEST_GRAPH
-from lineage.tables.shuffle import Moved, range_count, task_count
+from lineage.tables.shuffle import Moved, group_count, opened_files, range_count, task_count
 
 NUMBER_BYTES, REPEAT_BYTES, SAID_BYTES, TEXT_BYTES, CLUSTER_BYTES = 8, 24, 32, 32, 32
 """Rows of `candidates-by-number`, `repeats-by-number`, `removal_rows`, `rows_of_texts` and `clusters-by-number`."""
@@ -79,7 +79,7 @@ class Join:
 
     name: str
     shuffled: int
-    """Bytes that its tasks hand to its ranges."""
+    """Bytes that its tasks hand to its ranges, counted once."""
 
     tasks: int
     ranges: int
@@ -87,8 +87,18 @@ class Join:
 
     @property
     def opens(self) -> int:
-        """Files that its ranges open. One task with one range writes no rows."""
-        return 0 if self.tasks == self.ranges == 1 else self.times * self.tasks * self.ranges
+        """Files of rows that it opens."""
+        return self.times * opened_files(self.tasks, self.ranges)
+
+    @property
+    def levels(self) -> int:
+        """How often each byte moves."""
+        return 1 if group_count(self.tasks, self.ranges) == self.ranges else 2
+
+    @property
+    def moved(self) -> int:
+        """Bytes that move in all levels."""
+        return self.levels * self.shuffled
 
 
 def joins(scope: Scope) -> Iterator[Join]:

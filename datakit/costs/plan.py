@@ -111,6 +111,8 @@ class StagePlan:
     name: str
     core_hours: Estimate
     shuffled: int
+    """Bytes that its shuffles move in all levels."""
+
     opens: int
     """Files of rows that its shuffles open."""
 
@@ -185,6 +187,6 @@ def plan(measured: Measured, corpus: Corpus, containment: ContainmentRates | Non
     for name, rate in rates.items():
         seconds, moved = rate.at(corpus.bytes), of_stage.get(name, [])
         hours = Estimate(*(value / 3_600 for value in (seconds.value, seconds.low, seconds.high)))
-        shuffled, opens = sum(join.shuffled for join in moved), sum(join.opens for join in moved)
+        shuffled, opens = sum(join.moved for join in moved), sum(join.opens for join in moved)
         stages.append(StagePlan(name, hours, shuffled, opens, *files[name]))
     return DataPlan(corpus, measured, scope, planned, tuple(stages))

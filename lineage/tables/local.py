@@ -1,16 +1,19 @@
 """Shuffles on this machine: shards that survive a kill, rows in Arrow files below the writer's scratch.
 
 Every task writes one file with a record batch for each range. Every range maps its batch of each file. So a shuffle
-opens tasks times ranges files, each by its own offset. One task with one range writes no rows.
+opens tasks times ranges files, each by its own offset. One task with one range writes no rows. In two levels a batch of a
+task's file is a group of ranges. A shard for each group and run of tasks maps the batches of these files, and writes a file
+with a record batch for each range of the group.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
 
-from lineage.tables.shuffle import Moved, Part, Shards, Shuffle, saved, split, table_digest
+from lineage.tables.shuffle import Moved, Part, Shards, Shuffle, runs_of, saved, split, table_digest
 
 
 @dataclass
@@ -30,18 +33,36 @@ class LocalEngine:
         rows, reduced = (Path(self.scratch, "shuffles", step.name, kind) for kind in ("rows", "ranges"))
         if len(step.tasks) == step.ranges == 1:
             return self._in_one(out, step, reduced)
+        only, edges = replace(step, tasks=((),)), step.edges
         tasks = [f"{step.name}-rows-{i:06d}" for i in range(len(step.tasks))]
-        only = replace(step, tasks=((),))
-        shards = {name: (only, rows, name, arguments) for name, arguments in zip(tasks, step.tasks, strict=True)}
+        shards = {name: (only, rows, name, arguments, edges) for name, arguments in zip(tasks, step.tasks, strict=True)}
         spilled = out.map_shards(write_rows, shards, self.workers)
         paths = [out.folder / rows / f"{name}.arrow" for name in tasks]
+        batches = [(paths, i) for i in range(step.ranges)]
+        if len(edges) <= step.ranges:
+            batches = self._from_groups(out, only, rows, paths, edges)
         names = [f"{step.name}-range-{i:06d}" for i in range(step.ranges)]
-        shards = {name: (only, reduced, name, paths, i) for i, name in enumerate(names)}
+        shards = {name: (only, reduced, name, *batch) for name, batch in zip(names, batches, strict=True)}
         done = out.map_shards(reduce_range, shards, self.workers)
         parts = tuple(Part(**done[name], held=out.folder / reduced / f"{name}.arrow") for name in names)
         shuffled = sum(int(shard["bytes"]) for shard in spilled.values())
         self.moved.append(Moved(step.name, shuffled, sum(part.bytes for part in parts)))
         return parts
+
+    def _from_groups(
+        self, out: Shards, step: Shuffle, rows: Path, paths: Sequence[Path], edges: Sequence[int]
+    ) -> list[tuple[list[Path], int]]:
+        """Split groups of ranges, a shard for each group and run of tasks; return files and batch of every range."""
+        runs = runs_of(paths, len(edges) - 1)
+        shards, batches = dict[str, tuple[object, ...]](), list[tuple[list[Path], int]]()
+        for group, (start, stop) in enumerate(pairwise(edges)):
+            names = [f"{step.name}-rows-{group:06d}-{run:06d}" for run in range(len(runs))]
+            of_group = (group, range(start, stop + 1))
+            shards |= {name: (step, rows, name, run, *of_group) for name, run in zip(names, runs, strict=True)}
+            written = [out.folder / rows / f"{name}.arrow" for name in names]
+            batches += [(written, i) for i in range(stop - start)]
+        out.map_shards(write_ranges, shards, self.workers)
+        return batches
 
     def _in_one(self, out: Shards, step: Shuffle, reduced: Path) -> tuple[Part, ...]:
         """Run a small shuffle as one shard: its rows need no file."""
@@ -53,33 +74,45 @@ class LocalEngine:
 
     def table(self, part: Part) -> pa.Table:
         """Map the file of one part."""
-        return pa.Table.from_batches([_batch(part.held, 0)])
+        return _mapped([part.held], 0)
 
 
-def write_rows(folder: Path, step: Shuffle, rows: Path, name: str, arguments: Sequence[object]) -> dict[str, object]:
-    """One shard: write the rows of a task, a record batch for each range."""
-    return {"bytes": saved(folder / rows / f"{name}.arrow", split(step, _given(arguments)))}
+def write_rows(
+    folder: Path, step: Shuffle, rows: Path, name: str, arguments: Sequence[object], edges: Sequence[int]
+) -> dict[str, object]:
+    """One shard: write the rows of a task, a record batch for each group of ranges (`split`)."""
+    return {"bytes": saved(folder / rows / f"{name}.arrow", split(step, step.read(*_given(arguments)), edges))}
+
+
+def write_ranges(
+    folder: Path, step: Shuffle, rows: Path, name: str, paths: Sequence[Path], index: int, edges: Sequence[int]
+) -> dict[str, object]:
+    """One shard: write the rows that some tasks have in a group, a record batch for each of its ranges."""
+    return {"bytes": saved(folder / rows / f"{name}.arrow", split(step, _mapped(paths, index), edges))}
 
 
 def read_and_reduce(folder: Path, step: Shuffle, reduced: Path, name: str, arguments: Sequence[object]) -> dict[str, object]:
     """One shard: read the only task and reduce the only range."""
-    (rows,) = split(step, _given(arguments))
+    rows = step.read(*_given(arguments))
     return {"shuffled": rows.nbytes, **_saved(folder / reduced / f"{name}.arrow", step.reduce(rows))}
 
 
 def reduce_range(folder: Path, step: Shuffle, reduced: Path, name: str, paths: Sequence[Path], index: int) -> dict[str, object]:
     """One shard: reduce the rows that all tasks have in a range."""
-    table = step.reduce(pa.Table.from_batches([_batch(path, index) for path in paths]))
-    return _saved(folder / reduced / f"{name}.arrow", table)
+    return _saved(folder / reduced / f"{name}.arrow", step.reduce(_mapped(paths, index)))
 
 
 def _given(arguments: Sequence[object]) -> list[object]:
-    return [pa.Table.from_batches([_batch(a.held, 0)]) if isinstance(a, Part) else a for a in arguments]
+    return [_mapped([a.held], 0) if isinstance(a, Part) else a for a in arguments]
 
 
 def _saved(path: Path, table: pa.Table) -> dict[str, object]:
     size = saved(path, [table])
     return {"rows": table.num_rows, "bytes": size, "digest": table_digest(table)}
+
+
+def _mapped(paths: Sequence[Path], index: int) -> pa.Table:
+    return pa.Table.from_batches([_batch(path, index) for path in paths])
 
 
 def _batch(path: Path, index: int) -> pa.RecordBatch:

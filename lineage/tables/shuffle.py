@@ -5,11 +5,17 @@ only `TableEngine.shuffle`. The functions take and return plain Arrow tables and
 The rows of a range arrive in the order of the tasks. So the result is a function of the inputs: it depends on neither
 the engine, nor the number of workers, nor which of them died. Ranges are equal shares of 64-bit keys. Keys that are not
 hashes are hashed first (`spread`), or are shared out as numbers below a bound (`below`), so that ranges are in order.
+
+Ranges open tasks times ranges files. Where these are too many, rows move in two levels: tasks split their rows into groups of
+neighbouring ranges, and further tasks split the rows that a run of tasks has in a group into its ranges. With as many groups
+as each has ranges this opens about `2 * tasks * sqrt(ranges)` files, and every byte moves twice. Rows keep their order in both
+levels, so the ranges are those of one level.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import isqrt
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,9 +27,15 @@ RANGE_BYTES = 16 << 20
 FEW = 128
 """Beyond 2 GiB ranges and tasks grow instead of their number: tasks times ranges is the number of opened files."""
 
-LARGEST_BYTES = 5 << 29
-"""Beyond 320 GiB there are more again: the task of a range takes up to five times its bytes, here 13 GiB, where a quarter of
-the rows repeat, and ten times for bands where nine in ten do (`benchmarks/reduce_memory.py`)."""
+LARGEST_BYTES = 1 << 30
+"""Of a range. Beyond 128 GiB there are more again: reducing one takes up to twelve times its bytes, for samples of containment
+of which nine in ten repeat (`benchmarks/reduce_memory.py`)."""
+
+LARGEST_TASK_BYTES = 5 << 29
+"""Of the rows of a task, which take up to 2.6 times as much. Beyond 320 GiB there are more again."""
+
+MOST_OPENS = 1 << 13
+"""Files that the ranges of one shuffle open in one level, up to 1.4 GiB. Where they would be more, there are two levels."""
 
 MOST = 1 << 16
 """Numbers of ranges are held in 16 bits."""
@@ -70,6 +82,12 @@ class Shuffle:
                 f"shuffle {self.name} has {len(self.tasks)} tasks; allowed: 1 to {MOST}; group what they read (`grouped`)"
             )
 
+    @property
+    def edges(self) -> list[int]:
+        """First range of each group into which the tasks split their rows, and the number of ranges."""
+        groups = group_count(len(self.tasks), self.ranges)
+        return [self.ranges * i // groups for i in range(groups + 1)]
+
 
 @dataclass(frozen=True)
 class Moved:
@@ -77,7 +95,7 @@ class Moved:
 
     name: str
     shuffled: int
-    """Bytes that the tasks handed to the ranges."""
+    """Bytes that the tasks handed to the ranges, counted once in two levels, too."""
 
     written: int
     """Bytes that the ranges gave back."""
@@ -110,18 +128,51 @@ class TableEngine(Protocol):
         ...
 
 
-def range_count(total_bytes: int) -> int:
-    """Return how many ranges keep each one near `RANGE_BYTES`; `FEW` if that is enough, more only for `LARGEST_BYTES`.
+def range_count(total_bytes: int, largest: int | None = None) -> int:
+    """Return how many ranges keep each one near `RANGE_BYTES`; `FEW` if that is enough, more only for `largest`.
+
+    `largest`: bytes of a range; None is `LARGEST_BYTES`.
 
     >>> range_count(10), range_count(33 << 20), range_count(100 << 30), range_count(1 << 40)
-    (1, 3, 128, 410)
+    (1, 3, 128, 1024)
     """
-    return max(1, min(FEW, -(-total_bytes // RANGE_BYTES)), min(MOST, -(-total_bytes // LARGEST_BYTES)))
+    largest = LARGEST_BYTES if largest is None else largest
+    return max(1, min(FEW, -(-total_bytes // RANGE_BYTES)), min(MOST, -(-total_bytes // largest)))
 
 
 def task_count(items: int, total_bytes: int) -> int:
     """Return how many tasks read `items` items that give `total_bytes` bytes together (`grouped`)."""
-    return min(items, range_count(total_bytes))
+    return min(items, range_count(total_bytes, LARGEST_TASK_BYTES))
+
+
+def group_count(tasks: int, ranges: int) -> int:
+    """Return into how many groups of ranges tasks split their rows: as many as ranges, if one level is enough.
+
+    >>> group_count(90, 90), group_count(400, 1_000)
+    (90, 31)
+    """
+    return ranges if tasks * ranges <= MOST_OPENS else isqrt(ranges)
+
+
+def opened_files(tasks: int, ranges: int) -> int:
+    """Return how many files of rows a shuffle opens. One task with one range writes no rows.
+
+    >>> opened_files(90, 90), opened_files(400, 1_000)
+    (8100, 25400)
+    """
+    groups = group_count(tasks, ranges)
+    if groups == ranges:
+        return 0 if tasks == ranges == 1 else tasks * ranges
+    return tasks * groups + ranges * len(runs_of(range(tasks), groups))
+
+
+def runs_of[T](items: Sequence[T], most: int) -> list[Sequence[T]]:
+    """Cut items into the fewest runs of at most `most` neighbours.
+
+    >>> runs_of([1, 2, 3, 4, 5], 3)
+    [[1, 2], [3, 4, 5]]
+    """
+    return _cut(items, -(-len(items) // most))
 
 
 def tasks_of(parts: Sequence[Part]) -> list[tuple[object, ...]]:
@@ -142,18 +193,23 @@ def grouped[T](items: Sequence[T], total_bytes: int) -> list[Sequence[T]]:
     >>> grouped([1, 2, 3, 4, 5], 20 << 20), grouped([1, 2], 1)
     ([[1, 2], [3, 4, 5]], [[1, 2]])
     """
-    count = task_count(len(items), total_bytes)
+    return _cut(items, task_count(len(items), total_bytes))
+
+
+def _cut[T](items: Sequence[T], count: int) -> list[Sequence[T]]:
     return [items[len(items) * i // count : len(items) * (i + 1) // count] for i in range(count)]
 
 
-def split(step: Shuffle, arguments: Sequence[object]) -> list[pa.Table]:
-    """Return one task's rows by range; rows of a range keep their order."""
-    rows = step.read(*arguments)
-    if step.ranges == 1:
+def split(step: Shuffle, rows: pa.Table, edges: Sequence[int]) -> list[pa.Table]:
+    """Return rows by group of ranges; rows of a range keep their order.
+
+    `edges`: the first range of each group, and the end of the last one. All rows are of these ranges.
+    """
+    if len(edges) == 2:
         return [rows]
     index = range_of(rows[step.key].to_numpy().view(np.uint64), step.ranges, spread=step.spread, below=step.below)
     order = np.argsort(index, kind="stable")
-    bounds = np.searchsorted(index[order], np.arange(step.ranges + 1))
+    bounds = np.searchsorted(index[order], np.asarray(edges))
     ordered = rows.take(pa.array(order))
     return [ordered.slice(start, stop - start) for start, stop in pairwise(bounds.tolist())]
 

@@ -132,7 +132,7 @@ def as_record(planned: DataPlan, core_hour_dollars: float) -> dict[str, Any]:
         },
         "scope": vars(planned.scope),
         "not_counted": list(NOT_COUNTED),
-        "joins": [vars(join) | {"opens": join.opens} for join in planned.joins],
+        "joins": [vars(join) | {"levels": join.levels, "opens": join.opens} for join in planned.joins],
         "stages": {
             stage.name: {
                 "core_hours": vars(stage.core_hours),
@@ -152,9 +152,10 @@ def markdown(planned: DataPlan, core_hour_dollars: float) -> str:
     """Return the tables of docs/design/data_costs.md."""
     lines = [f"{title(planned)}.", "", f"| {' | '.join(COLUMNS)} |", "|" + "---|" * len(COLUMNS)]
     lines += [f"| {' | '.join(row)} |" for row in rows(planned, core_hour_dollars)]
-    lines += ["", "| join | shuffled | tasks | ranges | rounds | opens |", "|---|---|---|---|---|---|"]
+    lines += ["", "| join | shuffled | tasks | ranges | levels | rounds | opens |", "|---|---|---|---|---|---|---|"]
     for join in planned.joins:
-        cells = (f"{join.shuffled / 1e12:.3f} TB", *(f"{n:,}" for n in (join.tasks, join.ranges, join.times, join.opens)))
+        counts = (join.tasks, join.ranges, join.levels, join.times, join.opens)
+        cells = (f"{join.moved / 1e12:.3f} TB", *(f"{n:,}" for n in counts))
         lines.append(f"| {join.name} | {' | '.join(cells)} |")
     lines += ["", "| stage | predicted, CPU s | 95 % of the mean | measured | off by |", "|---|---|---|---|---|"]
     for name, (predicted, spent) in check_of(planned.measured).items():

@@ -2,12 +2,13 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from inputs import Texts, documents, duplicates, edited, made, minhash, random_texts
 
-from datakit.costs.contained import Contained, containment_joins
+from datakit.costs.contained import Contained, ContainmentRates, containment_joins
 from datakit.costs.joins import Scope, joins
 from datakit.dedup.containment import CONTAINMENT, find_contained
 from datakit.dedup.containment_candidates import ContainmentConfig
@@ -20,7 +21,7 @@ from lineage.build.nodes import Node, spec_of
 from lineage.shards.execution import Execution
 from lineage.shards.run import SCRATCH_FOLDER
 from lineage.tables.local import LocalEngine
-from lineage.tables.shuffle import LARGEST_BYTES
+from lineage.tables.shuffle import LARGEST_BYTES, LARGEST_TASK_BYTES
 from lineage.writing.write import writing
 
 BANDS = 96
@@ -51,8 +52,11 @@ def sources(number):
     return Texts("a", tuple(originals), part_bytes=9_000), Texts("b", (*texts, *originals[::3]), part_bytes=9_000)
 
 
-@pytest.mark.parametrize(("number", "range_bytes"), [(60, 800), (120, 3_000), (120, 16 << 20)])
-def test_the_planned_files_are_the_opened_ones(tmp_path, monkeypatch, number, range_bytes):
+@pytest.mark.parametrize(
+    ("number", "range_bytes", "most_opens"), [(60, 800, 1 << 13), (60, 800, 20), (120, 3_000, 20), (120, 16 << 20, 20)]
+)
+def test_the_planned_files_are_the_opened_ones(tmp_path, monkeypatch, number, range_bytes, most_opens):
+    monkeypatch.setattr("lineage.tables.shuffle.MOST_OPENS", most_opens)
     given = sources(number)
     normalized = [made(tmp_path, documents(source)) for source in given]
     signed = [made(tmp_path, minhash(source, SIGNED)) for source in given]
@@ -77,10 +81,12 @@ def test_the_planned_files_are_the_opened_ones(tmp_path, monkeypatch, number, ra
     assert {join.name: join.shuffled for join in planned} == {name: each.shuffled for name, each in moved.items()}
     assert scope.times(1) == scope and scope.copies and scope.matches and scope.repeats
     assert (range_bytes == 16 << 20) == (not opened.counts)
+    assert (most_opens == 20 and bool(opened.counts)) == any(join.levels == 2 for join in planned)
 
 
-@pytest.mark.parametrize("range_bytes", [800, 3_000, 16 << 20])
-def test_so_are_those_of_containment(tmp_path, monkeypatch, range_bytes):
+@pytest.mark.parametrize(("range_bytes", "most_opens"), [(800, 1 << 13), (3_000, 20), (16 << 20, 20)])
+def test_so_are_those_of_containment(tmp_path, monkeypatch, range_bytes, most_opens):
+    monkeypatch.setattr("lineage.tables.shuffle.MOST_OPENS", most_opens)
     long = random_texts(40, 120, seed=8)
     cuts = [" ".join(edited(text, seed=2, edits=1).split()[10:70]) for text in long[::2]]
     given = Texts("long", tuple(long), part_bytes=9_000), Texts("cut", tuple(cuts), part_bytes=9_000)
@@ -103,8 +109,9 @@ def test_so_are_those_of_containment(tmp_path, monkeypatch, range_bytes):
     assert counts.times(1) == counts and counts.removed == len(cuts) and counts.stars
 
 
-def test_the_joins_of_5e9_documents_open_fewer_than_a_million_files():
+def test_the_joins_of_5e9_documents_open_fewer_than_a_million_files_with_containment():
     """10 TB in documents of 2 kB, of which 30 % are candidates and 10 % copies; a candidate has edges in six ranges."""
+    contained = ContainmentRates.read(Path("data/rates/containment.json")).at(10e12)
     scope = Scope(
         documents=5_000_000_000,
         parts=40_000,
@@ -120,7 +127,7 @@ def test_the_joins_of_5e9_documents_open_fewer_than_a_million_files():
         paragraphs=25_000_000_000,
         repeats=2_500_000_000,
     )
-    planned = list(joins(scope))
+    planned = [*joins(scope), *containment_joins(contained, scope.documents, scope.parts)]
     assert sum(join.opens for join in planned) < 1_000_000
     assert max(join.shuffled / join.times / join.ranges for join in planned) <= LARGEST_BYTES
-    assert max(join.shuffled / join.times / join.tasks for join in planned) <= LARGEST_BYTES
+    assert max(join.shuffled / join.times / join.tasks for join in planned) <= LARGEST_TASK_BYTES

@@ -66,3 +66,13 @@ def test_a_killed_worker_and_a_killed_machine_change_nothing(machines, tmp_path)
     assert [part.digest for part in parts] == [part.digest for part in expected]
     assert [engine.table(part) for part in parts] == [local.table(part) for part in expected]
     assert engine.moved == local.moved
+
+
+def test_two_levels_on_a_cluster_give_the_parts_of_one_level_here(machines, tmp_path, monkeypatch):
+    machines.add()
+    local, here, engine = LocalEngine(SCRATCH_FOLDER), InFolder(tmp_path), RayEngine(machines.address)
+    step = Shuffle("levels", random_edges, [(seed, None) for seed in range(5)], "member", stars, 11, spread=True)
+    expected = local.shuffle(here, step)
+    monkeypatch.setattr("lineage.tables.shuffle.MOST_OPENS", 20)
+    assert [part.digest for part in engine.shuffle(here, step)] == [part.digest for part in expected]
+    assert engine.moved == local.moved

@@ -18,7 +18,7 @@ from lineage.shards.run import SCRATCH_FOLDER
 from lineage.tables.components import components
 from lineage.tables.local import LocalEngine
 from lineage.tables.ranges import edges, repeats
-from lineage.tables.shuffle import MOST, Shuffle
+from lineage.tables.shuffle import MOST, Shuffle, group_count, opened_files, runs_of
 from lineage.writing.write import writing
 
 SPEC = ArtifactSpec(key=("t",), partition=None, stage="t", stage_version="1", config={}, inputs=())
@@ -79,6 +79,28 @@ def test_ranges_of_numbers_below_a_bound_are_runs_in_order(tmp_path_factory, key
     found = [engine.table(part)["key"].to_pylist() for part in parts]
     assert [key for part in found for key in sorted(part)] == sorted(keys)
     assert all(key * ranges // 100 == index for index, part in enumerate(found) for key in part)
+
+
+@given(st.lists(st.integers(0, (1 << 64) - 1), min_size=1, max_size=60), st.integers(1, 9), st.integers(1, 12))
+def test_two_levels_give_each_range_the_rows_of_one_in_the_same_order(tmp_path_factory, keys, tasks, ranges):
+    given_rows = [(keys[i::tasks], 100 * i) for i in range(tasks)]
+    parts, moved = [], []
+    for most in (1 << 13, 0):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("lineage.tables.shuffle.MOST_OPENS", most)
+            engine, out = LocalEngine(SCRATCH_FOLDER), InFolder(tmp_path_factory.mktemp("s"))
+            found = engine.shuffle(out, Shuffle("s", rows_of, given_rows, "key", lambda rows: rows, ranges))
+        parts.append([engine.table(part).to_pydict() for part in found])
+        moved.append(engine.moved)
+    assert parts[0] == parts[1] and moved[0] == moved[1]
+
+
+@pytest.mark.parametrize(("tasks", "ranges"), [(400, 1_000), (1_000, 400), (3, MOST), (MOST, 5), (2_303, 5_756)])
+def test_two_levels_open_few_files_and_no_task_of_the_second_is_larger(tasks, ranges):
+    groups = group_count(tasks, ranges)
+    assert opened_files(tasks, ranges) < tasks * ranges
+    assert opened_files(tasks, ranges) <= 2.1 * tasks * ranges**0.5 + ranges
+    assert max(map(len, runs_of(range(tasks), groups))) <= groups
 
 
 def reached(found):
