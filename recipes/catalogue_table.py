@@ -25,10 +25,16 @@ from datakit.sources.source import (
 
 HEADER = """# The source catalogue
 
-Written by `./marin sources`; the entries are in `recipes/sources.py` and `recipes/sources_*.py`. "unverified" is what nobody
-here has checked at the origin: such a pin is refused by the loaders, such a licence by permissive-only lines; of tokens, that
-neither a reference document nor a measurement of ours (the page of the source, in this folder) gives a number. Numbers in
-millions are such measurements, with the vocabulary that the page names; `swe_zero_1k` counts completions alone.
+`./marin sources > docs/data/catalogue.md` writes this page from `recipes/sources.py` and `recipes/sources_*.py`.
+
+"unverified" means that nobody here has checked it:
+
+- a pin: nobody has compared it with the origin, and the loaders refuse it;
+- a licence: nobody has read it at the origin, and runs with permissive sources only leave the source out;
+- tokens: neither a reference document nor a measurement of ours gives a number.
+
+Numbers in millions are measurements of ours; the page of the source, in this folder, names the vocabulary.
+`swe_zero_1k` counts completions alone.
 
 | source | domain | from | pin | format | licence | tokens, rough | card |
 |---|---|---|---|---|---|---|---|
