@@ -19,62 +19,67 @@ PACKAGES := lineage datakit trainer serving evals science recipes marin_assets r
 .PHONY: help setup wheel extras libtpu ferry bison histories isoflop isoflop-longer isoflop-rehearsal coverage moe moe-study post-train post-train-study swarm canary-lock site ui test test-long cluster-test cluster-ferry chaos image-test purge-study fuzz check check-fast format lock scale-test clean
 
 help: ## List the commands
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo 'A study or a ferry that was interrupted goes on where it stopped: run the same command again.'
 
-setup: ## Build .venv from the lock file (only a Python 3.12 is needed)
+setup: ## Build .venv from the lock file
 	@sh tools/bootstrap.sh
 	@[ -e .venv/.loops ] || { $(PY) -m datakit.compile_ahead && touch .venv/.loops; } # the first run need not wait ten seconds for them
 
-ferry: setup ## Materialize today's smoke ferry and show what it did
+ferry: setup ## Make today's smoke ferry, text to an audited model, and show what it did
 	@./marin ferry
 
-bison: setup ## Replay the Bison incident: a leaked test set, a stale cache, the audit, two shuffles (some minutes)
+bison: setup ## Replay the Bison incident: a leaked test set, a stale cache, the audit (some minutes)
 	@$(PY) -m scenarios bison
 
-histories: setup ## Replay the 32B run at a thousandth: phase 1, QK-norm, Bison and Mantis, with a page (some minutes); goes on where it was killed
+histories: setup ## Replay the 32B run at a thousandth of its size, with a page (some minutes)
 	@$(PY) -m scenarios histories
 
-isoflop: setup ## A law by real runs: rates, 32 trials, forecasts frozen before four held-out runs, verdicts, a page (two hours); goes on where it was killed
+isoflop: setup ## Fit a law to 32 trials, forecast four larger runs, then train and judge them (two hours)
 	@$(PY) -m benchmarks.science.isoflop
 
-isoflop-longer: setup ## The same with a target of ten times the largest budget (over an hour more); reuses what make isoflop made
+isoflop-longer: setup ## make isoflop with a target of ten times the largest budget (one hour more)
 	@$(PY) -m benchmarks.science.isoflop --study longer
 
-isoflop-rehearsal: setup ## The same command at a hundredth of the cost, to see that it works; its law is of no use (some minutes)
+isoflop-rehearsal: setup ## make isoflop at a hundredth of the cost, to see that it works (some minutes)
 	@$(PY) -m benchmarks.science.isoflop --study rehearsal .marin/isoflop-rehearsal
 
-coverage: setup ## How often 90 % intervals hold in 400 simulated sweeps of each of four laws (about ten minutes)
+coverage: setup ## How often 90 % intervals hold in 400 simulated sweeps of four laws (ten minutes)
 	@$(PY) -m benchmarks.science.coverage $(or $(SWEEPS),400)
 
-moe: setup ## Dense and mixture of experts, three seeds each, with a page of curves and loads (half an hour); goes on where it was killed
+moe: setup ## Train dense models and mixtures of experts, three seeds each, with a page (half an hour)
 	@$(PY) -m scenarios moe
 
-moe-study: setup ## The claim: rates tuned alike, then eight fresh paired seeds, with intervals (two hours); goes on where it was killed
+moe-study: setup ## Compare them after equal tuning, by eight new pairs of seeds, with intervals (two hours)
 	@$(PY) -m scenarios moe-study
 
-post-train: setup ## Two-digit addition: imitation, then RLOO, GRPO and a control; DPO; one seed, with a page (20 minutes); goes on where it was killed
+post-train: setup ## Learn two-digit addition: imitation, RLOO, GRPO, DPO; one seed, with a page (20 minutes)
 	@$(PY) -m scenarios post-train
 
-post-train-study: setup ## The same with three seeds, imitation of own right answers, two controls of DPO, and pass@k to 128 (two hours); goes on where it was killed
+post-train-study: setup ## make post-train with three seeds, more controls and pass@k to 128 (two hours)
 	@$(PY) -m scenarios post-train-study
 
-swarm: setup ## Search a mixture: 38 trials over six sources, a frozen proposal, 24 runs by fresh seeds, a page (20 minutes of two idle cores); goes on where it was killed
+swarm: setup ## Search a mixture of six sources by 38 trials, and confirm it by 24 runs (20 minutes)
 	@$(PY) -m scenarios swarm
 
-canary-lock: setup ## Train the canary under LOCK=requirements.next.lock too (built into .venv-candidate): losses equal? speed? STEPS=60 is quicker
+canary-lock: given-lock setup ## Train the canary under another lock file too, LOCK=FILE, and compare; STEPS=60 is quicker
 	@sh tools/bootstrap.sh $(LOCK) .venv-candidate
 	@./marin canary --against .venv-candidate/bin/python $(if $(STEPS),--steps $(STEPS))
+
+.PHONY: given-lock
+given-lock: # without it tools/bootstrap.sh would take .venv-candidate for the lock file and rebuild .venv from it
+	@[ -f "$(LOCK)" ] || { echo "canary-lock: LOCK is '$(LOCK)'; name a lock file: make canary-lock LOCK=requirements.next.lock" >&2; exit 1; }
 
 site: setup ## Write the lab's public site, static pages, into .marin/site
 	@./marin site --into .marin/site
 
-ui: setup ## Dagster UI on 127.0.0.1:3000; schedules and sensors are off until switched on there (or MARIN_AUTOMATION=on)
+ui: setup ## Serve the Dagster UI on 127.0.0.1:3000; MARIN_AUTOMATION=on switches its sensors on
 	@./marin ui
 
-wheel: setup ## Build dist/marin_lab-VERSION-py3-none-any.whl: the lab for other repositories, under the import name marin_lab
+wheel: setup ## Build the lab as a wheel for other repositories, in dist/
 	@$(PY) tools/build_wheel.py dist
 
-extras: ## Build .venv-extras, which has the optional packages too, for the tests that need them
+extras: ## Build .venv-extras, with the optional packages, for the tests that need them
 	@sh tools/bootstrap.sh requirements-extras.lock .venv-extras
 
 test: setup ## Run the fast tests: every promise at least once
@@ -83,39 +88,39 @@ test: setup ## Run the fast tests: every promise at least once
 libtpu: setup ## Install the compiler of TPUs into .libtpu for the long tests (137 MB, once)
 	@sh tools/libtpu.sh
 
-test-long: setup extras libtpu ## Run the slow tests, every property with 150 examples, and the tests of optional packages in .venv-extras
+test-long: setup extras libtpu ## Run the slow tests, 150 examples of each property, and the tests of optional packages
 	@$(PY) -m pytest -n 4 -m '(slow or hypothesis) and not cluster' --hypothesis-profile long -o faulthandler_timeout=900
 	@.venv-extras/bin/python -m pytest -n 2 -m 'not cluster' $(OF_EXTRAS)
 
-scale-test: extras ## Near-duplicates and paragraphs by one worker, by two, and by a real Ray cluster that loses a machine: digests, bytes (some minutes); the plan of the catalogue
+scale-test: extras ## Compare joins by one worker, by two, and by a Ray cluster that loses a machine (some minutes)
 	@.venv-extras/bin/python -m benchmarks.scale_test --mb $(or $(MB),40)
 	@.venv-extras/bin/python -m marin_assets.cli plan-data --containment
 
-cluster-test: setup ## Jobs, gangs and a run on a real Kubernetes API server; builds the control plane once (minutes; needs root and Debian's sources)
+cluster-test: setup ## Test jobs and runs on a real Kubernetes API server (minutes; needs root, downloads)
 	@[ -n "$$MARIN_KUBECONFIG" ] || bash tests/lab/build_kube.sh
 	@$(PY) -m pytest -n 0 -m cluster -o faulthandler_timeout=900 tests/lab/test_launches.py tests/lab/test_gangs.py tests/lab/test_run_in_pods.py \
 		tests/lab/test_trials_in_pods.py tests/lab/test_indexed.py tests/lab/test_indexed_whole.py tests/lab/test_rights.py \
 		tests/lab/test_two_hosts_in_pods.py
 
-cluster-ferry: setup ## Today's smoke ferry through Kubernetes Jobs, a bucket and PostgreSQL, held to the local ferry (a quarter of an hour); RUNNERS=2 gives data stages to Indexed Jobs
+cluster-ferry: setup ## Today's ferry by Kubernetes Jobs, compared with the local ferry (15 minutes); RUNNERS=2
 	@bash tests/lab/build_kube.sh
 	@PYTHONPATH=$(CURDIR):tests/lab $(PY) tests/lab/cluster_ferry.py --data-runners $(or $(RUNNERS),0)
 
-chaos: setup ## Kill what can be killed at 20 random moments of a run of two hosts, and compare its checkpoints
+chaos: setup ## Kill parts of a run of two hosts at 20 random moments, and compare its checkpoints
 	@bash tests/lab/build_kube.sh
 	@PYTHONPATH=$(CURDIR):tests/lab:tests/shell $(PY) tests/lab/chaos.py
 
-image-test: setup ## The image's environment: the production instance, runs as pods; the store against another GCS server (downloads; needs root)
+image-test: setup ## Test the environment of the image and the store on another GCS server (needs root, downloads)
 	@[ -n "$$MARIN_KUBECONFIG" ] || bash tests/lab/build_kube.sh
 	@$(PY) -m pytest -n 0 -m cluster tests/deploy/test_image_environment.py tests/lab/test_fake_gcs.py tests/lab/test_run_pods.py
 
-purge-study: setup ## 1,000 random graphs with random pins through purge, restore and settlement, beside builders and readers (some minutes)
+purge-study: setup ## Purge, restore and settle 1,000 random graphs beside builders and readers (some minutes)
 	@$(PY) -m pytest -n 2 tests/operations/test_purge.py tests/operations/test_purge_at_work.py --hypothesis-profile thousand -o faulthandler_timeout=3000
 
-fuzz: setup ## 100,000 hostile inputs each to manifests, readers, model files, the HTTP service, specs and chat templates (an hour or more)
+fuzz: setup ## Give 100,000 hostile inputs to each reader of untrusted files (an hour); TARGETS=, INPUTS=
 	@$(PY) -m fuzz $(TARGETS) --inputs $(or $(INPUTS),100000)
 
-check: setup ## Format, lint, types, lock file, import directions, definitions, fast tests
+check: setup ## Format, lint, types, imports, the lock file, the definitions, fast tests
 	@.venv/bin/ruff format --check .
 	@.venv/bin/ruff check .
 	@.venv/bin/pyrefly check
@@ -130,10 +135,10 @@ check-fast: setup ## Format, lint, types, imports, and the tests that the change
 	@.venv/bin/pyrefly check
 	@$(PY) -m pytest -n 2 tests/test_imports.py $$($(PY) tools/affected_tests.py 25)
 
-format: setup ## Format and sort imports
+format: setup ## Format the code and sort imports
 	@.venv/bin/ruff format . && .venv/bin/ruff check --fix .
 
-lock: setup ## Resolve pyproject.toml again into requirements.lock, the image's deploy/requirements.lock and requirements-extras.lock
+lock: setup ## Resolve pyproject.toml again into all lock files
 	@.venv/bin/uv lock --quiet --python $(PY)
 	@.venv/bin/uv export --quiet --format requirements-txt --no-header --no-annotate --no-emit-project -o requirements.lock > /dev/null
 	@.venv/bin/uv export --quiet --format requirements-txt --no-header --no-annotate --no-emit-project \
@@ -142,5 +147,5 @@ lock: setup ## Resolve pyproject.toml again into requirements.lock, the image's 
 		--extra datatrove --extra embeddings --extra standards --extra gym --extra ray --extra search -o requirements-extras.lock > /dev/null
 	@sh tools/lock_accelerators.sh
 
-clean: ## Delete the environments and what tests keep between runs (.pytest_cache); artifacts under .marin stay
+clean: ## Delete the environments and .pytest_cache; artifacts below .marin stay
 	@rm -rf .venv .venv-extras .pytest_cache
