@@ -12,7 +12,7 @@ from lineage.artifact.store import Store
 from lineage.build.nodes import Node
 from lineage.config import to_jsonable
 from marin_assets.cli.console import print_json
-from marin_assets.cli.options import AS_JSON, ROOT
+from marin_assets.cli.options import AS_JSON, ONE_ROOT
 from marin_assets.cli.show_lineage import stores_of
 from recipes import data as recipes_data
 from recipes import runs, tokenized
@@ -39,7 +39,7 @@ def spec(run: Annotated[str, typer.Argument(help="A declared run: tiny, tiny_pac
 def heldout(
     run: Annotated[str, typer.Argument(help="A declared run: its corpora and its tokenizer.")],
     kib_per_domain: Annotated[int, typer.Option(help="Text of each domain, at most.", min=1)] = 64,
-    root: Annotated[str | None, ROOT] = None,
+    root: Annotated[str | None, ONE_ROOT] = None,
 ) -> None:
     """Print held-out text by tag as the file that `MARIN_EVAL` names (docs/recipes/add_a_run.md)."""
     print_heldout(run, stores_of(root)[0], kib_per_domain)

@@ -41,7 +41,9 @@ DAY = typer.Option(help="Day to materialize, YYYY-MM-DD; today in UTC by default
 
 def ferry(
     day: Annotated[str | None, DAY] = None,
-    direct: Annotated[bool, typer.Option(help="Build the same nodes without Dagster (to measure its overhead).")] = False,
+    direct: Annotated[
+        bool, typer.Option("--direct", help="Build the same nodes without Dagster (to measure its overhead).")
+    ] = False,
     as_json: Annotated[bool, AS_JSON] = False,
 ) -> None:
     """Materialize a day's smoke ferry and show what it did."""

@@ -40,7 +40,7 @@ def leaderboard(
 
 
 def compare(
-    first: Annotated[str, typer.Argument(help="Result, e.g. 'runs/tiny/eval_result[step-00000050|piqa]'.")],
+    first: Annotated[str, typer.Argument(help=escape("Result, e.g. 'runs/tiny/eval_result[step-00000050|piqa]'."))],
     second: Annotated[str, typer.Argument(help="Another result under the same policy.")],
     as_json: Annotated[bool, AS_JSON] = False,
     root: Annotated[str | None, ROOT] = None,
@@ -50,7 +50,7 @@ def compare(
 
 
 def gap(
-    first: Annotated[str, typer.Argument(help="Checkpoint, e.g. 'runs/tiny/checkpoint[step-00000050]'.")],
+    first: Annotated[str, typer.Argument(help=escape("Checkpoint, e.g. 'runs/tiny/checkpoint[step-00000050]'."))],
     second: Annotated[str, typer.Argument(help="Another checkpoint; its tokenizer may be another one.")],
     worst: Annotated[int, typer.Option(min=0, help="Documents to show, the largest gap first.")] = 10,
     as_json: Annotated[bool, AS_JSON] = False,
@@ -70,7 +70,11 @@ def print_leaderboard(
         print(rows_json(result)) if json else print_table(_table("", result, result.columns), console)
         return
     rows = primary_scores(board, policy)
-    rows = rows if task is None else rows.filter(pl.col("task") == task)
+    if task is not None:
+        known = sorted(rows["task"].unique())
+        if known and task not in known:
+            raise ValueError(f"no result is of the task {task!r}; there are: {', '.join(known)}")
+        rows = rows.filter(pl.col("task") == task)
     if html is not None:
         write_page(rows, html)
         console.print(f"{html}: {rows.height} scores", soft_wrap=True, markup=False)

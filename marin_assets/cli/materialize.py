@@ -1,4 +1,4 @@
-"""The command `marin materialize`: an asset and whatever is missing above it."""
+"""The command `marin materialize`: an asset and everything that it lacks."""
 
 import dataclasses
 import difflib
@@ -10,6 +10,7 @@ from typing import Annotated
 import dagster as dg
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from lineage.artifact.store import Artifact
 from lineage.build.nodes import Node, ancestors_first, resolve
@@ -33,12 +34,12 @@ SHOWN_PARTITIONS = 20
 
 
 def materialize(
-    asset: Annotated[str, typer.Argument(help="Key, e.g. runs/tiny/training, or name: corpus/default[wiki].")],
+    asset: Annotated[str, typer.Argument(help=escape("Key, e.g. runs/tiny/training, or name: corpus/default[wiki]."))],
     partition: Annotated[str | None, typer.Option(help="Partition, for an asset that has partitions.")] = None,
     of_all: Annotated[bool, typer.Option("--all", help="All partitions, such as all trials of a sweep.")] = False,
     as_json: Annotated[bool, AS_JSON] = False,
 ) -> None:
-    """Materialize one canonical asset and whatever is missing above it, one Dagster run each; or a report, scout or probe."""
+    """Materialize one canonical asset and everything that it lacks, one Dagster run each; or a report, scout or probe."""
     asset, partition = named(asset, partition)
     if of_all:
         if partition is not None:

@@ -13,7 +13,7 @@ from lineage.artifact.locate import locate
 from lineage.artifact.store import Store
 from marin_assets.cli.console import print_json
 from marin_assets.cli.listing import size
-from marin_assets.cli.options import ARTIFACT, AS_JSON, ROOT
+from marin_assets.cli.options import ARTIFACT, AS_JSON, ONE_ROOT
 from marin_assets.cli.show_lineage import stores_of
 from operations.storage import pins
 from operations.storage import plan as plans
@@ -30,7 +30,7 @@ def plan(
     under: Annotated[str, typer.Option(help="Only below this key, e.g. runs/tiny.")] = "",
     young_days: Annotated[float, typer.Option(min=0, help="Keep what is younger.")] = plans.YOUNG_DAYS,
     as_json: Annotated[bool, AS_JSON] = False,
-    root: Annotated[str | None, ROOT] = None,
+    root: Annotated[str | None, ONE_ROOT] = None,
 ) -> None:
     """Plan a purge: what goes, its bytes and dollars, and what protects the rest. Nothing is taken away."""
     store, now = _store(root), _now()
@@ -54,7 +54,7 @@ def plan(
 def why(
     artifact: Annotated[str, typer.Argument(help=ARTIFACT)],
     as_json: Annotated[bool, AS_JSON] = False,
-    root: Annotated[str | None, ROOT] = None,
+    root: Annotated[str | None, ONE_ROOT] = None,
 ) -> None:
     """Print what protects an artifact from a purge."""
     store, now = _store(root), _now()
@@ -66,7 +66,7 @@ def why(
 
 @app.command()
 def approve(
-    digest: Annotated[str, DIGEST], as_json: Annotated[bool, AS_JSON] = False, root: Annotated[str | None, ROOT] = None
+    digest: Annotated[str, DIGEST], as_json: Annotated[bool, AS_JSON] = False, root: Annotated[str | None, ONE_ROOT] = None
 ) -> None:
     """Approve a plan by its digest, as a person who has read it."""
     who = getpass.getuser()
@@ -77,7 +77,7 @@ def approve(
 
 @app.command()
 def run(
-    digest: Annotated[str, DIGEST], as_json: Annotated[bool, AS_JSON] = False, root: Annotated[str | None, ROOT] = None
+    digest: Annotated[str, DIGEST], as_json: Annotated[bool, AS_JSON] = False, root: Annotated[str | None, ONE_ROOT] = None
 ) -> None:
     """Carry out an approved plan: manifests go to the trash, data stays for three days."""
     store, now = _store(root), _now()
@@ -92,7 +92,7 @@ def restore(
     digest: Annotated[str, DIGEST],
     address: Annotated[str, typer.Argument(help="Address of the artifact; all of the plan by default.")] = "",
     as_json: Annotated[bool, AS_JSON] = False,
-    root: Annotated[str | None, ROOT] = None,
+    root: Annotated[str | None, ONE_ROOT] = None,
 ) -> None:
     """Put an artifact back from the trash, with its ancestors."""
     store, restored = _store(root), []
@@ -104,7 +104,7 @@ def restore(
 
 @app.command()
 def settle(
-    digest: Annotated[str, DIGEST], as_json: Annotated[bool, AS_JSON] = False, root: Annotated[str | None, ROOT] = None
+    digest: Annotated[str, DIGEST], as_json: Annotated[bool, AS_JSON] = False, root: Annotated[str | None, ONE_ROOT] = None
 ) -> None:
     """Delete the data of a plan whose three days are over."""
     gone = purges.settle(_store(root), digest, _now())
@@ -117,7 +117,7 @@ def pin(
     reason: Annotated[str, typer.Option("--why", help="Why it is kept.")],
     until: Annotated[str, typer.Option(help="Last day, YYYY-MM-DD.")],
     as_json: Annotated[bool, AS_JSON] = False,
-    root: Annotated[str | None, ROOT] = None,
+    root: Annotated[str | None, ONE_ROOT] = None,
 ) -> None:
     """Keep an artifact and all that it was made from, until a day."""
     store = _store(root)
@@ -131,7 +131,7 @@ def pin(
 def unpin(
     name: Annotated[str, typer.Argument(help="Id of the pin.")],
     as_json: Annotated[bool, AS_JSON] = False,
-    root: Annotated[str | None, ROOT] = None,
+    root: Annotated[str | None, ONE_ROOT] = None,
 ) -> None:
     """Remove a pin."""
     pins.remove_pin(_store(root), name)

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from lineage.artifact.store import Store
-from marin_assets.cli.console import print_table
+from marin_assets.cli.console import print_json, print_table
 from marin_assets.cli.options import AS_JSON, ROOT
 from marin_assets.cli.show_lineage import stores_of
 from operations.ledger.database import opened, save
@@ -27,14 +27,14 @@ def query(
     sql: Annotated[str | None, typer.Argument(help="One SELECT over the ledger's tables; `show tables` lists them.")] = None,
     question: Annotated[str | None, typer.Option(help="The name of a canned question; without SQL all are listed.")] = None,
     to: Annotated[Path | None, typer.Option(help="Write every table to this new DuckDB file.")] = None,
-    dagster: Annotated[bool, typer.Option(help="With runs and checks of Dagster's database.")] = False,
+    dagster: Annotated[bool, typer.Option("--dagster", help="With runs and checks of Dagster's database.")] = False,
     as_json: Annotated[bool, AS_JSON] = False,
     root: Annotated[str | None, ROOT] = None,
 ) -> None:
     """Ask in SQL what ran, what it cost and what is kept; the answer comes from the stores alone."""
     console = Console()
     if to is None and sql is None and question is None:
-        print_questions(console)
+        print_questions(console, as_json=as_json)
         return
     if question is not None and question not in QUESTIONS:
         raise ValueError(f"--question is {question!r}; there are: {', '.join(QUESTIONS)}")
@@ -66,8 +66,11 @@ def ledger_of_stores(stores: Sequence[Store], dagster_tables: Mapping[str, pl.Da
     return open_ledger(stores, price_table(), today, dagster_tables, with_accepted=True)
 
 
-def print_questions(console: Console) -> None:
-    """Print the named questions."""
+def print_questions(console: Console, *, as_json: bool) -> None:
+    """Print the named questions; JSON has their SQL too."""
+    if as_json:
+        print_json({name: {"asks": question.asks, "sql": question.sql} for name, question in QUESTIONS.items()})
+        return
     table = Table(title="marin query --question NAME", title_justify="left", pad_edge=False)
     table.add_column("name", no_wrap=True)
     table.add_column("question")

@@ -31,7 +31,12 @@ def plan_data(
     sources: Annotated[int, typer.Option(min=1, help="Sources that they come from.")] = CATALOGUE_SOURCES,
     bytes_per_token: Annotated[float, typer.Option(min=0.1, help="Bytes of text of a token.")] = BYTES_PER_TOKEN,
     core_hour_dollars: Annotated[float, typer.Option(min=0.0, help="Price of a core for an hour.")] = CORE_HOUR_DOLLARS,
-    rates: Annotated[Path, typer.Option(help="Measurements that `python -m benchmarks.plan_data` wrote.")] = RATES,
+    rates: Annotated[
+        Path,
+        typer.Option(
+            help="Measurements that `python -m benchmarks.plan_data` wrote.", show_default="data/rates/data_engine.json"
+        ),
+    ] = RATES,
     containment: Annotated[
         bool, typer.Option("--containment", help="Plan documents inside longer ones, too, which are off by default.")
     ] = False,

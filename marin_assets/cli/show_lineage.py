@@ -32,8 +32,12 @@ def lineage(
     down: Annotated[bool, typer.Option("--down/--up", help="What was made from it, or what it was made from.")] = False,
     graph: Annotated[str | None, typer.Option(help="Print a picture instead: mermaid or html (one file, no network).")] = None,
     as_json: Annotated[bool, AS_JSON] = False,
-    check: Annotated[bool, typer.Option(help="Compare manifests, tables and commit log; name what disagrees.")] = False,
-    rebuild: Annotated[bool, typer.Option(help="Make tables and commit log again from the manifests alone.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Compare manifests, tables and commit log; name what disagrees.")
+    ] = False,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Make tables and commit log again from the manifests alone.")
+    ] = False,
     root: Annotated[str | None, ROOT] = None,
 ) -> None:
     """Show what an artifact was made from, or what was made from it, from manifests alone."""

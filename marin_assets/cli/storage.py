@@ -31,7 +31,7 @@ def mirror(
     into: Annotated[str, typer.Option(help="Root to copy to: a folder or gs:// URL.")],
     root: Annotated[str | None, ROOT] = None,
     alone: Annotated[
-        bool, typer.Option(help="Without its ancestors: what is built on the copy is refused without them.")
+        bool, typer.Option("--alone", help="Without its ancestors: what is built on the copy is refused without them.")
     ] = False,
     expect: Annotated[
         str | None, typer.Option(help="Data version that its owner has published; another one is refused.")
@@ -45,7 +45,7 @@ def mirror(
 @app.command()
 def lifecycle(
     root: Annotated[str, typer.Option(help="The lab's gs:// root.", envvar="MARIN_ROOT")],
-    apply: Annotated[bool, typer.Option(help="Write them to the bucket, beside the rules of others.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Write them to the bucket, beside the rules of others.")] = False,
 ) -> None:
     """Print the bucket rules that delete what has a time to live, or write them."""
     print_lifecycle(root, apply=apply)

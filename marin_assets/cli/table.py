@@ -37,7 +37,7 @@ GROUPS = (
         (
             Command("train", "train:train", "own text to a trained, evaluated and audited model"),
             Command("init", "train:init", "a recipe file for own text, or a new lab"),
-            Command("materialize", "materialize:materialize", "make an asset and whatever is missing above it"),
+            Command("materialize", "materialize:materialize", "make an asset and everything that it lacks"),
             Command("canary", "ferry:canary", "make a day's canary"),
             Command("serve", "serve:serve", "serve a checkpoint over OpenAI's API"),
             Command("ui", "ui:ui", "the graph, runs and checks in a browser"),
@@ -65,7 +65,6 @@ GROUPS = (
             Command("verify", "verify:verify", "make drifted artifacts again and compare"),
             Command("consistency", "consistency:consistency", "compare manifests, tables and event log"),
             Command("rebuild-event-log", "consistency:rebuild_event_log", "make Dagster's event log again"),
-            Command("upgrade", "upgrade:upgrade", "bring an old store to today's formats"),
         ),
     ),
     Group(
@@ -97,8 +96,14 @@ GROUPS = (
             Command("histories", "histories:histories", "declared runs of the retrospectives"),
             Command("plan-run", "show_run_plan:plan_run", "plan a large run on paper"),
             Command("plan-data", "show_data_plan:plan_data", "plan the data engine for a whole catalogue"),
+        ),
+    ),
+    Group(
+        "Stores",
+        (
             Command("purge", "purge:app", "free storage without losing what something needs"),
             Command("storage", "storage:app", "what the roots hold, copies between roots, rules of buckets"),
+            Command("upgrade", "upgrade:upgrade", "bring an old store to today's formats"),
         ),
     ),
 )

@@ -25,9 +25,12 @@ from resources.stores import stores_from_environment
 FILES = typer.Argument(help="A folder, or files, of text: .txt, .md, .html, .py, .jsonl, .parquet.", show_default=False)
 NAME = typer.Option(help="Name of the run and of its data; a small letter, then small letters, digits and _.")
 TEXT_FIELD = typer.Option(help="Field of JSONL or Parquet records that holds the text.")
-FLOPS = typer.Option(help="Compute of the training, which the rules spend; the default is about ten minutes on two cores.")
+FLOPS = typer.Option(
+    help="Compute of the training, which the rules spend; the default is about ten minutes on two cores.",
+    show_default=f"{DEFAULT_FLOPS:.1e}",
+)
 OFFLINE = typer.Option("--offline", help="Take the repository's own benchmark items: no download.")
-BENCHMARKS = typer.Option(help="Evaluate the model on the benchmarks too, not on held-out text alone.")
+BENCHMARKS = typer.Option("--benchmarks", help="Evaluate the model on the benchmarks too, not on held-out text alone.")
 HAS_DATA = typer.Option("--has-data", hidden=True, help="What it trains on is there: go on with the training.")
 LAB = typer.Option(help="Make a new lab in this folder: a repository of recipes that runs the wheel.")
 VOCAB = typer.Option("--vocab", help="Entries of the vocabulary, in place of the rule's choice.")

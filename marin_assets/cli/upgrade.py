@@ -18,7 +18,7 @@ from marin_assets.cli.show_lineage import stores_of
 
 def upgrade(
     apply: Annotated[
-        bool, typer.Option(help="Make the changes. Without it the plan is printed and nothing is written.")
+        bool, typer.Option("--apply", help="Make the changes. Without it the plan is printed and nothing is written.")
     ] = False,
     as_json: Annotated[bool, AS_JSON] = False,
     root: Annotated[str | None, ROOT] = None,

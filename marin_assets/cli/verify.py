@@ -44,9 +44,11 @@ class VerifyAnswer:
 
 def verify(
     artifact: Annotated[str | None, typer.Argument(help=ARTIFACT)] = None,
-    all_drifted: Annotated[bool, typer.Option(help="The newest artifact of every name that has drifted.")] = False,
+    all_drifted: Annotated[
+        bool, typer.Option("--all-drifted", help="The newest artifact of every name that has drifted.")
+    ] = False,
     shards: Annotated[int, typer.Option(min=1, help="Shards to make again, of an artifact that lists more.")] = 3,
-    jobs: Annotated[bool, typer.Option(help="Make artifacts of training and evaluation jobs again too.")] = False,
+    jobs: Annotated[bool, typer.Option("--jobs", help="Make artifacts of training and evaluation jobs again too.")] = False,
     attested: Annotated[
         str | None, typer.Option(help="An exported folder instead: check its signatures, every byte, and all it was made from.")
     ] = None,

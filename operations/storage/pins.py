@@ -26,7 +26,10 @@ class Pin:
         for name in ("address", "owner", "why"):
             if not getattr(self, name).strip():
                 raise ValueError(f"pin {name} is {getattr(self, name)!r}; it must say something")
-        datetime.date.fromisoformat(self.expires)
+        try:
+            datetime.date.fromisoformat(self.expires)
+        except ValueError as error:
+            raise ValueError(f"pin expires is {self.expires!r}; give its last day as YYYY-MM-DD") from error
 
     def holds(self, today: datetime.date) -> bool:
         return today <= datetime.date.fromisoformat(self.expires)
@@ -42,7 +45,10 @@ def add_pin(store: Store, pin: Pin) -> str:
 
 
 def remove_pin(store: Store, name: str) -> None:
-    """Delete a pin."""
+    """Delete a pin. Raises: ValueError for a pin that there is not, with those that there are."""
+    there = [each.removesuffix(".json") for each in store.storage.records(FOLDER)]
+    if name not in there:
+        raise ValueError(f"there is no pin {name!r} in {store.root}; there are: {', '.join(there) or 'none'}")
     store.storage.delete(f"{FOLDER}/{name}.json")
 
 

@@ -1,6 +1,7 @@
 """Typical mistakes on the command line: each costs one line that names the thing and a remedy, and status 1."""
 
 import errno
+import json
 import os
 import re
 import socket
@@ -114,6 +115,8 @@ MISTAKES: dict[str, tuple[str, str]] = {
     "list --root s3://bucket/x": ("s3://bucket/x", "gs://"),
     "list --root nope://x": ("nope://x", "a folder or a gs:// URL"),
     "purge approve abc": ("abc", "./marin purge plan"),
+    "purge pin nope --why x --until 2030-01-01": ("'nope'", "./marin list"),
+    "purge unpin abc": ("'abc'", "there are: none"),
     "help ferry": ("ferry", "marin help -h"),
 }
 
@@ -170,6 +173,23 @@ def test_at_least_sixty_mistakes_and_five_a_group() -> None:
     for group in GROUPS:
         names = {command.name for command in group.commands}
         assert sum(command.split()[0] in names for command in MISTAKES) >= 5, group.title
+
+
+def test_help_shows_names_whole_and_no_path_of_this_machine(empty_lab: dict[str, str]) -> None:
+    """Names with brackets are not markup, and a default file is shown below the checkout."""
+    for command, shown in (
+        ("compare", "eval_result[step-00000050|piqa]"),
+        ("gap", "checkpoint[step-00000050]"),
+        ("materialize", "corpus/default[wiki]"),
+        ("plan-data", "data/rates/data_engine.json"),
+    ):
+        text = marin([command, "-h"], empty_lab | {"COLUMNS": "160", "TERMINAL_WIDTH": "160"}).output
+        assert shown in text and str(repository()) not in text, text
+
+
+def test_the_named_questions_are_json_too(empty_lab: dict[str, str]) -> None:
+    answer = marin(["query", "--json"], empty_lab)
+    assert answer.exit_code == 0 and json.loads(answer.stdout)["cost-of-runs"]["sql"].startswith("SELECT")
 
 
 def test_debug_shows_the_traceback(empty_lab: dict[str, str]) -> None:
