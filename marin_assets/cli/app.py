@@ -88,7 +88,8 @@ class LazyGroup(TyperGroup):
                 arguments = with_cluster(arguments)
             code = super().main(arguments, "marin", complete_var, False, windows_expand_args, **extra)
         except NoArgsIsHelpError as error:
-            print(error.ctx.get_help())
+            if error.format_message():  # the help of a group of commands was printed while the error was made
+                print(error.format_message())
             code = 0
         except ClickException as error:
             if not standalone_mode:

@@ -42,6 +42,9 @@ def list_artifacts(
     if as_json:
         print_json(rows)
         return
+    if not rows and not prefix:
+        print(NOTHING)
+        return
     if not rows:
         raise ValueError(f"no artifact's name starts with {prefix!r} in {_roots(stores)}; {_there(stores)}")
     table = Table(header_style="bold", pad_edge=False, box=None)

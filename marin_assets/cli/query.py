@@ -3,6 +3,7 @@
 import datetime
 import json
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -93,4 +94,7 @@ def print_rows(rows: pl.DataFrame, console: Console, *, as_json: bool) -> None:
 
 
 def _cell(value: Any) -> str:
+    """Return a value as text; a decimal with nine digits behind the point at most, never with an exponent."""
+    if isinstance(value, Decimal):
+        return f"{value:.9f}".rstrip("0").rstrip(".")
     return "" if value is None else str(value)

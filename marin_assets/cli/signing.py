@@ -90,7 +90,8 @@ def append_logs(root: str | None, *, as_json: bool = False, console: Console) ->
         where = log_of(policy, store.storage)
         if where is None:
             raise ValueError(
-                f"policy {policy.source} names no `log`; add a folder or bucket that writers of stores cannot write"
+                f"no log is named (policy {policy.source}); add `log: gs://BUCKET/FOLDER` to lab.yaml, a place that writers of "
+                "the store cannot write (docs/recipes/verify_a_checkpoint.md)"
             )
         view = append(where, store.storage, _signer(), policy)
         logs.append({"log": where.root, "entries": view.head.size, "root": view.head.root})

@@ -187,6 +187,19 @@ def test_help_shows_names_whole_and_no_path_of_this_machine(empty_lab: dict[str,
         assert shown in text and str(repository()) not in text, text
 
 
+def test_a_group_without_a_command_prints_its_help_once(empty_lab: dict[str, str]) -> None:
+    for group in ("purge", "storage"):
+        answer = marin([group], empty_lab)
+        assert answer.exit_code == 0 and answer.output.count("Usage:") == 1
+
+
+def test_an_empty_lab_says_how_to_begin(empty_lab: dict[str, str]) -> None:
+    for command in ("list", "status"):
+        answer = marin([command], empty_lab)
+        assert answer.exit_code == 0 and "./marin ferry" in answer.stdout
+    assert "add `log: gs://" in the_line(marin(["log"], empty_lab))
+
+
 def test_the_named_questions_are_json_too(empty_lab: dict[str, str]) -> None:
     answer = marin(["query", "--json"], empty_lab)
     assert answer.exit_code == 0 and json.loads(answer.stdout)["cost-of-runs"]["sql"].startswith("SELECT")

@@ -2,12 +2,15 @@
 
 import io
 import re
+from decimal import Decimal
 
+import polars as pl
 import pytest
 from rich.console import Console
 from rich.table import Table
 
 from marin_assets.cli.console import print_table
+from marin_assets.cli.query import print_rows
 
 NAME = "ferry/runs/smoke/contamination_audit[2026-11-23]@00000480"
 WORDS = (NAME, "independent", "state", "partial_only", "0.2480", "0.1986 to 0.3051")
@@ -37,3 +40,10 @@ def test_a_wide_terminal_is_used_and_not_exceeded() -> None:
 
 def test_a_pipe_gets_every_row_in_one_line() -> None:
     assert any(all(word in line for word in WORDS) for line in shown(40, is_terminal=False).splitlines())
+
+
+def test_small_amounts_have_no_exponent() -> None:
+    out = io.StringIO()
+    rows = pl.DataFrame({"dollars": [Decimal("0.000000006407"), Decimal("12.5"), None]}, schema={"dollars": pl.Decimal(38, 12)})
+    print_rows(rows, Console(file=out, width=80), as_json=False)
+    assert re.findall(r"[\d.]+(?:E-?\d+)?", out.getvalue()) == ["0.000000006", "12.5"]
