@@ -10,6 +10,7 @@ import dagster as dg
 
 CAMPAIGN_TAG = "marin/campaign"
 WINDOW_RUNS = 30
+INTERRUPTED = dg.DagsterExecutionInterruptedError.__name__
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,8 @@ def classify(instance: dg.DagsterInstance, run: dg.DagsterRun) -> tuple[str, str
             if not evaluation.passed and evaluation.blocking:
                 return "regression", f"{evaluation.asset_key.to_user_string()}: {evaluation.check_name}"
         elif event.is_step_failure:
-            failures.append(f"{event.step_key}: {_innermost(event.step_failure_data.error)}")
+            step = str(event.step_key).replace("__", "/")
+            failures.append(f"{step}: {_innermost(event.step_failure_data.error)}")
         elif event.is_run_failure and event.message:
             failures.append(event.message)
     return "infrastructure", (failures or [run.status.value])[0][:300]
@@ -71,4 +73,6 @@ def classify(instance: dg.DagsterInstance, run: dg.DagsterRun) -> tuple[str, str
 def _innermost(error) -> str:
     while error is not None and error.cause is not None:
         error = error.cause
-    return error.message.strip() if error is not None else "no error was recorded"
+    if error is None:
+        return "no error was recorded"
+    return "it was interrupted" if error.cls_name == INTERRUPTED else error.message.strip()

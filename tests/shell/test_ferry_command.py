@@ -11,7 +11,7 @@ from jobs.campaigns import FERRY, FERRY_JOB
 from jobs.upkeep import PASS_RATES, job_over
 from marin_assets.cli.ferry import run_campaign
 from marin_assets.operations import pass_rate_asset, pass_rate_key
-from marin_assets.outcomes import CAMPAIGN_TAG
+from marin_assets.outcomes import CAMPAIGN_TAG, classify
 
 
 def pass_rate(home: Path) -> dict[str, object]:
@@ -62,3 +62,15 @@ def test_a_ferry_that_fails_refreshes_it_too_and_the_cause_is_last(home: Path, t
     assert str(log) in str(failed.value) and "\n" not in str(failed.value)
     rate = pass_rate(home)
     assert (rate["runs"], rate["pass_rate"], rate["infrastructure_failures"]) == (2, 0.5, 1)
+
+
+def test_a_run_that_was_interrupted_is_named_so() -> None:
+    """Ctrl-C ends a step with Dagster's own exception, whose name says nothing to a person."""
+
+    @dg.asset(key=["ferry", "slow"])
+    def slow() -> None:
+        raise dg.DagsterExecutionInterruptedError
+
+    with dg.instance_for_test() as instance:
+        result = dg.materialize([slow], instance=instance, raise_on_error=False)
+        assert classify(instance, result.dagster_run) == ("infrastructure", "ferry/slow: it was interrupted")
