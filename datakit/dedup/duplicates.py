@@ -8,7 +8,7 @@ cluster of a million copies costs a million comparisons, not a million squared.
 
 The scope is never in memory: equal ids and shared bands meet in shuffles (`lineage.tables`), which this machine's
 workers run or a cluster's engine. Every step survives a kill. No process holds all copies, candidates, matches or rows of
-the result: each has a range of them, 16 MiB at first and at most 2.5 GiB (`range_count`). What grows is 40 bytes a part and
+the result: each has a range of them, 16 MiB at first and at most 1 GiB (`range_count`). What grows is 40 bytes a part and
 the names of the tasks.
 
 A scope may have earlier ones, whose artifacts are inputs and stay as they are. Its documents are compared among themselves

@@ -76,7 +76,12 @@ def normalize(out: Writer, config: NormalizeConfig, raw: Artifact, cut: Cut = CU
     parsed = out.map_shards(parse_shard, tasks, omittable=True, lazy=True)
     runs, collapsed = _collapse(out, [out.folder / RUNS / run for shard in parsed.values() for run in shard["runs"]], cut)
     count = max(1, -(-_total(parsed, "text_bytes") // config.target_part_bytes))
-    tasks = {f"merge-{i:05d}": (part_name(i, count), runs, IdRange.share(i, count), cut) for i in range(count)}
+    long_texts = sorted({id for shard in parsed.values() for id in shard.get("long_texts", ())})
+    shares = [IdRange.share(i, count) for i in range(count)]
+    tasks = {
+        f"merge-{i:05d}": (part_name(i, count), runs, ids, cut, any(id in ids for id in long_texts))
+        for i, ids in enumerate(shares)
+    }
     parts = out.map_shards(merge_part, tasks, lazy=True)
     drops = _drops([*parsed.values(), *collapsed, *parts.values()])
     documents = _total(parts, "documents")
@@ -106,9 +111,10 @@ NORMALIZE = Stage(
     description="Documents with `id = xxh3_128(text)`, sorted and unique; drops are counted by reason with samples.",
     checks=("rows_conserved", "file_set", "documents_valid"),
 )
-"""7: texts in what a conversation calls or thinks keep their line feeds; invisible texts are dropped. 5: byte order
-marks are not text, pages are read as browsers read them, conversations hold what they call and think. 4: every record
-of a WARC is counted.
+"""Without a version of its own since 2026-11-27: a part that holds a text of 16 MiB has no statistics of text, and this
+text is a row group by itself. All other parts keep their bytes. 7: texts in what a conversation calls or thinks keep their
+line feeds; invisible texts are dropped. 5: byte order marks are not text, pages are read as browsers read them, conversations
+hold what they call and think. 4: every record of a WARC is counted.
 """
 
 
@@ -139,6 +145,7 @@ def parse_shard(folder: Path, index: int, pieces: Sequence[Piece], config: Norma
         "drops": dict(dropped.counts),
         "whitespace_runs_capped": capped,
         "redacted": dict(redacted),
+        **({"long_texts": runs.long_texts} if runs.long_texts else {}),
     }
 
 
@@ -164,10 +171,15 @@ def collapse_runs(folder: Path, name: str, runs: Sequence[Path], cut: Cut) -> di
     return {"drops": dict(dropped.counts)}
 
 
-def merge_part(folder: Path, name: str, runs: Sequence[Path], ids: IdRange, cut: Cut) -> dict[str, object]:
-    """Write one part of the output: the documents of a range of ids, from all runs."""
+def merge_part(
+    folder: Path, name: str, runs: Sequence[Path], ids: IdRange, cut: Cut, long_texts: bool = False
+) -> dict[str, object]:
+    """Write one part of the output: the documents of a range of ids, from all runs.
+
+    `long_texts`: whether one of them is long (`writing_part`).
+    """
     dropped, size = DropSamples(), 0
-    with writing_part(folder / DOCUMENTS / name) as part:
+    with writing_part(folder / DOCUMENTS / name, long_texts=long_texts) as part:
         for kept, repeated in merged(runs, ids, cut.held_blocks):
             part.write(kept.select(DOCUMENT_SCHEMA.names))
             size += int(text_bytes(kept).sum())

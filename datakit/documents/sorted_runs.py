@@ -26,7 +26,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from datakit.documents.parts import as_frame, text_bytes
+from datakit.documents.parts import LONG_TEXT_BYTES, as_frame, text_bytes
 from datakit.documents.schemas import DOCUMENT_SCHEMA, ID
 
 RUN_SCHEMA = pa.schema([*DOCUMENT_SCHEMA, pa.field("order", pa.int64())])
@@ -78,6 +78,9 @@ class IdRange:
         low, high = (f"{(i << 128) // count:032x}" for i in (index, index + 1))
         return IdRange(low, high if index + 1 < count else "g")
 
+    def __contains__(self, id: str) -> bool:
+        return self.low <= id < self.high
+
 
 type Row = tuple[str, str, str, str, int]
 """id, text, source, metadata, order."""
@@ -98,6 +101,9 @@ class RunWriter:
     runs: list[str] = field(default_factory=list)
     documents: int = 0
     text_bytes: int = 0
+    long_texts: list[str] = field(default_factory=list)
+    """Ids of texts of `LONG_TEXT_BYTES` and more."""
+
     _rows: list[Row] = field(default_factory=list)
     _held_bytes: int = 0
 
@@ -107,6 +113,8 @@ class RunWriter:
         self._held_bytes += size
         self.documents += 1
         self.text_bytes += size
+        if size >= LONG_TEXT_BYTES:
+            self.long_texts.append(row[0])
         if self._held_bytes >= self.cut.run_bytes:
             self.flush()
 
@@ -160,8 +168,28 @@ def first_of_equal(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
     is_first = keys[ID].ne_missing(keys[ID].shift(1))
     if is_first.all() and keys["row"].is_sorted():
         return rows, rows.slice(0, 0)
-    kept, repeated = (rows.take(keys["row"].filter(mask).to_arrow()) for mask in (is_first, ~is_first))
+    kept, repeated = (gathered(rows, keys["row"].filter(mask).to_numpy().astype(np.int64)) for mask in (is_first, ~is_first))
     return kept, repeated
+
+
+def gathered(rows: pa.Table, order: np.ndarray) -> pa.Table:
+    """Return rows in an order. Arrow's `take` copies all texts twice; long ones are not copied here.
+
+    `order`: int64 [rows of the result].
+    """
+    long = np.flatnonzero(text_bytes(rows) >= LONG_TEXT_BYTES)
+    if not long.size:
+        return rows.take(pa.array(order))
+    edges = [-1, *long.tolist(), rows.num_rows]
+    others = pa.concat_tables([rows.slice(before + 1, after - before - 1) for before, after in pairwise(edges)])
+    row_of_others, is_long = order - np.searchsorted(long, order), np.isin(order, long)
+    cuts = np.flatnonzero(is_long[1:] | is_long[:-1]) + 1
+    pieces = [
+        rows.slice(order[start], 1) if is_long[start] else others.take(pa.array(row_of_others[start:stop]))
+        for start, stop in pairwise([0, *cuts.tolist(), order.size])
+        if start < stop
+    ]
+    return pa.concat_tables([rows.slice(0, 0), *pieces])
 
 
 @dataclass

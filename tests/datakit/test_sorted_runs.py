@@ -1,6 +1,7 @@
 """The external sort equals a loop in memory for any files, shards, runs, blocks and merges."""
 
 import json
+import random
 import unicodedata
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,7 +26,7 @@ from datakit.contamination.marks import CONTAMINATION
 from datakit.corpus.build import CorpusConfig
 from datakit.documents.normalize import NORMALIZE, NormalizeConfig, normalize
 from datakit.documents.parts import document_paths, read_documents
-from datakit.documents.sorted_runs import Cut, IdRange, RunWriter, merged
+from datakit.documents.sorted_runs import Cut, IdRange, RunWriter, gathered, merged
 from datakit.invariants import check_documents, check_rows_conserved
 from datakit.sources.source import Records
 from datakit.tokens.cache import TOKEN_CACHE, TokenCacheConfig
@@ -141,6 +143,42 @@ def test_neither_cuts_nor_order_of_files_change_a_byte(tmp_path: Path) -> None:
     assert [other.data_version for other in others] == [whole.data_version] * 3
     turned = normalized(tmp_path / "turned", files[::-1], SMALL, 2_000)
     assert read_documents(turned)["text"].equals(read_documents(whole)["text"])
+
+
+def test_long_texts_are_row_groups_of_their_own_and_change_only_their_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four long texts among forty, one of them twice, under three cuts."""
+    texts = random_texts(36, 30, seed=57) + random_texts(4, 200, seed=58)
+    files = (*(tuple(texts[i::3]) for i in range(3)), (texts[-1],))
+    plain = normalized(tmp_path / "plain", files, Cut(), 2_000)
+    long = {id for id, text in read_documents(plain).select("id", "text").rows() if len(text) >= 800}
+    assert len(long) == 4
+    monkeypatch.setattr("datakit.documents.parts.LONG_TEXT_BYTES", 800)
+    monkeypatch.setattr("datakit.documents.sorted_runs.LONG_TEXT_BYTES", 800)
+    cuts = (Cut(), SMALL, Cut(shard_bytes=900, run_bytes=1_000, block_bytes=1, fan_in=3))
+    whole, *others = (normalized(tmp_path / str(i), files, cut, 2_000) for i, cut in enumerate(cuts))
+    assert [other.data_version for other in others] == [whole.data_version] * 2
+    assert read_documents(whole).equals(read_documents(plain))
+    marked = []
+    for path, before in zip(document_paths(whole), document_paths(plain), strict=True):
+        with pq.ParquetFile(path) as file:
+            groups = [file.read_row_group(i)["id"].to_pylist() for i in range(file.num_row_groups)]
+            texts_of_file = file.metadata.row_group(0).column(file.schema_arrow.get_field_index("text"))
+        marked.append(any(id in long for group in groups for id in group))
+        assert all(len(group) == 1 for group in groups if long & set(group))
+        assert texts_of_file.is_stats_set != marked[-1]
+        assert (path.read_bytes() == before.read_bytes()) != marked[-1]
+    assert len(set(marked)) == 2
+
+
+@given(st.lists(st.text("ab", max_size=4), min_size=1, max_size=9), st.integers(0, 9), st.randoms(use_true_random=False))
+def test_gathered_rows_are_those_that_arrow_takes(texts: list[str], cut: int, rng: random.Random) -> None:
+    table = pa.concat_tables([pa.table({"text": pa.array(part, pa.string())}) for part in (texts[:cut], texts[cut:])])
+    order = np.array(rng.choices(range(len(texts)), k=rng.randrange(12)), np.int64)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("datakit.documents.sorted_runs.LONG_TEXT_BYTES", 3)
+        assert gathered(table, order).equals(table.take(pa.array(order)))
 
 
 @pytest.mark.parametrize(("held", "stretch"), [(1, 1), (20, 1), (39, 1), (60, 3)])
