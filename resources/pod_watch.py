@@ -93,12 +93,14 @@ class PodWatch:
 
     def attempts(self) -> list[Attempt]:
         """Return one record for each pod in the order of their starts: those that Kubernetes replaced, and the one that
-        succeeded."""
+        succeeded. A pod that had succeeded is done, also if it was deleted later: Kubernetes deletes the pods of lost nodes.
+        """
         records = []
         for pod in sorted(self.pods.values(), key=lambda pod: pod["metadata"]["creationTimestamp"]):
             place = f"pod {pod['metadata']['name']} on {pod['spec'].get('nodeName', 'no node')}"
             died = pod["status"].get("phase") == "Failed" and not (_was_stopped(pod) and len(self.pods) > 1)
-            gone = _was_stopped(pod) or pod["metadata"]["uid"] not in self.present
+            succeeded = pod["status"].get("phase") == "Succeeded"
+            gone = _was_stopped(pod) or (pod["metadata"]["uid"] not in self.present and not succeeded)
             stopped = "stopped with its gang" if RESTART in pod["metadata"].get("labels", {}) else "deleted"
             ended = f"{classify_pod(self._evidence(pod))}; replaced" if died else stopped if gone else "done"
             records.append(Attempt(self.attempt, place, _pod_seconds(pod), ended))

@@ -7,7 +7,8 @@ The front passes requests on. It stores the spec of a Job with `completionMode: 
 for `parallelism: 0`, so the real Job controller leaves that Job alone. The real server does everything else (storage, owners,
 deletion). The controller makes a pod for every index. The Job owns the pods, and they are scheduled and run as any other. It
 replaces pods that podFailurePolicy ignores, gives up an index beyond `backoffLimitPerIndex`, and ends the Job after the last
-index.
+index. A pod that has ended counts when it is deleted, too, as in later releases, where a finalizer keeps it until it is
+counted: the collector of orphans deletes the pods of a node that is gone, after a minute.
 """
 
 import json
@@ -36,6 +37,8 @@ class IndexedJobs:
         self.cluster = cluster
         self.stopping = threading.Event()
         self.errors: list[str] = []
+        self.pods: dict[str, dict[str, Object]] = defaultdict(dict)
+        """The pods of each Job by uid: those that exist, and those that had ended before they were deleted."""
 
     def __enter__(self) -> "IndexedJobs":
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self.cluster))
@@ -60,19 +63,25 @@ class IndexedJobs:
             try:
                 for job in self.cluster.find(ALL_JOBS):
                     if KEPT in (job["metadata"].get("annotations") or {}):
-                        _sync(replace(self.cluster, namespace=job["metadata"]["namespace"]), job)
+                        cluster = replace(self.cluster, namespace=job["metadata"]["namespace"])
+                        _sync(cluster, job, self.pods[job["metadata"]["uid"]])
             except (ApiError, requests.RequestException) as error:
                 if not is_of_the_world(error):
                     self.errors.append(str(error))
 
 
-def _sync(cluster: Cluster, job: Object) -> None:
-    """Run one round of one Job."""
+def _sync(cluster: Cluster, job: Object, known: dict[str, Object]) -> None:
+    """Run one round of one Job. `known` has its pods of earlier rounds."""
     if "deletionTimestamp" in job["metadata"] or job.get("status", {}).get("conditions"):
         return
     spec = json.loads(job["metadata"]["annotations"][KEPT])
     pods: dict[int, list[Object]] = defaultdict(list)
-    for pod in cluster.find(PODS, f"{OWNER}={job['metadata']['uid']}"):
+    listed = {pod["metadata"]["uid"]: pod for pod in cluster.find(PODS, f"{OWNER}={job['metadata']['uid']}")}
+    for uid in known.keys() - listed.keys():
+        if known[uid]["status"].get("phase") not in ("Succeeded", "Failed"):
+            del known[uid]
+    known |= listed
+    for pod in known.values():
         pods[int(pod["metadata"]["annotations"][INDEX])].append(pod)
     done, failed, active = [], [], 0
     for index in range(spec["completions"]):

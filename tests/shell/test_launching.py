@@ -262,3 +262,19 @@ def test_evictions_end_although_kubernetes_replaces_the_pod_each_time(launch: La
     with pytest.raises(JobFailedError, match=r"evictions \(permanent\): its pods were evicted 3 times: The node was low"):
         launcher_over(cluster)(launch)
     assert len(evicted) == 3
+
+
+@pytest.mark.parametrize(("phase", "ended"), [("Succeeded", "done"), ("Running", "deleted")])
+def test_a_runner_whose_node_goes_after_it_has_ended_is_done(launch: LaunchRequest, phase: str, ended: str) -> None:
+    """Two runners, of which the first is gone before the job ends: Kubernetes deletes the pods of a node that is gone."""
+
+    class Losing(MemoryCluster):
+        def find(self, collection: str, selector: str = "", fields: str = "") -> list[dict[str, Any]]:
+            (pod,) = super().find(collection, selector, fields)
+            first = {**pod, "metadata": {**pod["metadata"], "uid": "first", "creationTimestamp": "2026-11-21T00:00:00Z"}}
+            first["status"] = {**pod["status"], "phase": phase}
+            (job,) = (resource for (where, _), resource in self.objects.items() if where == JOBS)
+            return [pod] if self.seen.get(job["metadata"]["uid"]) else [first, pod]
+
+    launched = launcher_over(Losing(looks=lambda attempt: 2))(replace(launch, hardware=("cpu",), indices=2))
+    assert [attempt.ended for attempt in launched.attempts] == [ended, "done"]
