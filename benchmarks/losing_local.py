@@ -54,9 +54,9 @@ class LosingLocal:
             raise RuntimeError(f"shuffle {step.name}: shards were finished when {self.lost} was killed and ran again: {again}")
         return parts
 
-    def table(self, part: Part) -> Any:
+    def table(self, out: Any, part: Part) -> Any:
         """Map one part."""
-        return self.local.table(part)
+        return self.local.table(out, part)
 
     def _kill(self, folder: Path, step: str, stop: threading.Event, finished: dict[Path, int]) -> None:
         while not stop.is_set():

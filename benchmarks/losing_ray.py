@@ -66,9 +66,9 @@ class LosingRay:
         self.running.append(self.machines.add())
         return parts
 
-    def table(self, part: Part) -> Any:
+    def table(self, out: Any, part: Part) -> Any:
         """Fetch one part."""
-        return self.ray.table(part)
+        return self.ray.table(out, part)
 
     def _kill(self, stop: threading.Event) -> None:
         while not stop.is_set():

@@ -25,10 +25,11 @@ import pyarrow as pa
 
 from benchmarks.pipeline import ONE_THREAD
 from benchmarks.process_use import cpu_seconds, peak_mib
-from datakit.dedup.band_join import Part, Spilled, band_rows, copies_of_range, id_rows, links_of_range, save_flat
+from datakit.dedup.band_join import Part, Spilled, band_rows, copies_of_range, id_rows, links_of_range
 from datakit.dedup.containment_candidates import pairs_of_range, sample_rows
 from datakit.dedup.numbered import Numbered
 from datakit.dedup.paragraphs import DocumentPart, paragraph_rows, repeats_of_range
+from datakit.dedup.part_files import PartFiles, new_stream, save_part
 from datakit.text.arrays import save
 from lineage.shards.run import SCRATCH_FOLDER
 from lineage.tables.local import reduce_range, write_ranges, write_rows
@@ -116,7 +117,7 @@ def rows_of_samples(rows: int, share: float) -> Columns:
 
 def ids_task(folder: Path, rows: Columns) -> Task:
     part = Part(0, 0, folder, folder, 0, rows["number"].size)
-    save_flat(folder, part, ids=np.stack([rows["high"], rows["low"]], axis=1))
+    save_part(folder, part, ids=np.stack([rows["high"], rows["low"]], axis=1))
     return id_rows, (Spilled(folder / SCRATCH_FOLDER, (part,)), (part,))
 
 
@@ -124,24 +125,25 @@ def bands_task(folder: Path, rows: Columns) -> Task:
     documents = rows["band"].size // BANDS
     part = Part(0, 0, folder, folder, 0, documents)
     bands = rows["band"][: documents * BANDS].reshape(documents, BANDS)
-    save_flat(folder, part, bands=bands, signed=np.ones(documents, bool))
+    save_part(folder, part, bands=bands, signed=np.ones(documents, bool))
     save(folder / "copies.npy", np.zeros((0, 2), np.int64))
     copies = Numbered((folder / "copies.npy",), documents, 0)
     return band_rows, (Spilled(folder / SCRATCH_FOLDER, (part,)), copies, (part,))
 
 
 def paragraphs_task(folder: Path, rows: Columns) -> Task:
-    save(folder / "digests-000000.npy", np.stack([rows["high"], rows["low"]], axis=1))
-    save(folder / "places-000000.npy", np.stack([rows[name] for name in ("document", "start", "end")], axis=1))
-    return paragraph_rows, (folder, (DocumentPart(0, "a", folder, 0, rows["high"].size),))
+    part = DocumentPart(0, "a", folder, 0, rows["high"].size)
+    places = np.stack([rows[name] for name in ("document", "start", "end")], axis=1)
+    save_part(folder, part, digests=np.stack([rows["high"], rows["low"]], axis=1), places=places)
+    return paragraph_rows, (PartFiles(folder / SCRATCH_FOLDER), (part,))
 
 
 def samples_task(folder: Path, rows: Columns) -> Task:
     documents = rows["hash"].size // SAMPLES
-    rows["hash"][: documents * SAMPLES].tofile(folder / "hashes-000000.u64")
-    save(folder / "sampled-000000.npy", np.full(documents, SAMPLES, np.int32))
-    save(folder / "words-000000.npy", np.full(documents, 512, np.int32))
-    return sample_rows, (folder, 48, (DocumentPart(0, "a", folder, 0, documents),))
+    part = DocumentPart(0, "a", folder, 0, documents)
+    rows["hash"][: documents * SAMPLES].tofile(new_stream(folder, "hashes", part))
+    save_part(folder, part, sampled=np.full(documents, SAMPLES, np.int32), words=np.full(documents, 512, np.int32))
+    return sample_rows, (PartFiles(folder / SCRATCH_FOLDER), 48, (part,))
 
 
 def neighbours_task(folder: Path, rows: Columns) -> Task:

@@ -15,14 +15,20 @@ from datakit.contamination.index import index_folder
 from datakit.contamination.planted_items import FORMS, Plants, canary_report, items_found, num_clean_texts, plants
 from datakit.contamination.protocol import GramCounts, Policy, count_table, index_without, load_index, text_batches
 from datakit.contamination.tables import (
+    HELD,
+    HOLDERS,
+    MARKS,
+    MATCHES,
     Counts,
     FoundMatch,
     Piece,
     clean_texts,
     count,
-    join_pieces,
+    join_marks,
+    join_matches,
     named,
     summed,
+    tables_of,
     write_piece,
     write_statuses,
 )
@@ -61,18 +67,23 @@ def mark_contamination(
     scratch = out.folder / SCRATCH_FOLDER
     common = _common_grams(out, pieces, folder, config) if config.common_grams == "ignored_before_scan" else None
     names = _write_names(scratch / "names.parquet", items, channels)
-    scanned = out.map_shards(_match_piece, {piece.name: (piece, folder, config, common, names) for piece in pieces})
+    scans = {piece.name: (piece, folder, config, common, names) for piece in pieces}
+    scanned = out.map_shards(_match_piece, scans, lazy=True)
     tallies = {piece: scanned[piece.name] for piece in pieces}
     cleared = pl.DataFrame(schema=CLEARED_SCHEMA)
     if config.common_grams == "ignored_after_scan":
         judged = rescan(out, tallies, folder, config, names)
         tallies, common, cleared = judged.tallies, judged.templates, judged.cleared
+    marks = {part: [piece.table(scratch, MARKS) for piece in tallies if piece.part == part] for part in parts}
+    out.map_shards(join_marks, {f"marks-{part.stem}": (part.name, tables) for part, tables in marks.items()}, lazy=True)
     cleared.write_parquet(out.folder / CLEARED_FILE)
     index_of_source = index_without(folder, config, common)
-    canaries = plants(items, channels, clean_texts(scratch, list(tallies), num_clean_texts(config)), index_of_source, config)
+    clean = clean_texts(scratch, list(tallies), num_clean_texts(config), out.bring)
+    canaries = plants(items, channels, clean, index_of_source, config)
     trials = [(form, canaries, channels["item"], folder, config, common) for form in FORMS]
     with out.calling(_items_in_plants, trials) as items_in_plants:
-        join_pieces(out.folder, scratch, list(tallies))
+        out.bring(*(table for kind in (MATCHES, HOLDERS, HELD) for table in tables_of(scratch, kind, list(tallies))))
+        join_matches(out.folder, scratch, list(tallies))
         counts = count(scratch, tallies)
         matchable = channels.filter(pl.Series(index_of_source.is_matchable()))["item"]
         is_known = pl.Series(index_of_source.finds_parts()) & (channels["channel"] == "question")
@@ -166,8 +177,10 @@ def _common_grams(out: Writer, pieces: Sequence[Piece], index_folder: Path, conf
     """Write a COUNT_SCHEMA file of the grams that more documents hold than the policy allows, counted in a pass of its
     own.
     """
-    counted = out.map_shards(_count_piece, {f"count-{piece.name}": (piece, index_folder, config) for piece in pieces})
-    counts = summed([_counts_file(out.folder, piece.name) for piece in pieces], ["is_masked", "gram"])
+    tasks = {f"count-{piece.name}": (piece, index_folder, config) for piece in pieces}
+    counted, files = out.map_shards(_count_piece, tasks, lazy=True), [_counts_file(out.folder, piece.name) for piece in pieces]
+    out.bring(*files)
+    counts = summed(files, ["is_masked", "gram"])
     limit = config.document_limit(sum(int(each["documents"]) for each in counted.values()))
     path = _counts_file(out.folder, "common")
     counts.filter(pl.col("documents") > limit).sort("is_masked", "gram").write_parquet(path)

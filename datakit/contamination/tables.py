@@ -5,7 +5,7 @@ a time, or merged (`sorted_tables.py`), so memory depends on the number of items
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import batched, chain, groupby, islice
 from pathlib import Path
@@ -31,6 +31,7 @@ from lineage.match_tiers import (
     WHOLE_ONLY,
     Tier,
 )
+from lineage.shards.reads import Folder
 
 MARKS = "marks"
 MATCHES = "matches"
@@ -82,9 +83,9 @@ class Piece:
     def name(self) -> str:
         return f"{self.part.stem}-{self.low:05d}"
 
-    def table(self, scratch: Path, kind: str) -> Path:
-        """Return the folder of the piece's tables until they are joined with those of the others."""
-        return scratch / ("judged" if self.judged else "scanned") / kind / f"{self.name}.parquet"
+    def table(self, scratch: Folder, kind: str) -> Path:
+        """Return the place of one of the piece's tables until they are joined with those of the others."""
+        return scratch / f"{'judged' if self.judged else 'scanned'}/{kind}/{self.name}.parquet"
 
     def documents(self) -> Iterator[pl.DataFrame]:
         """Yield the ids and texts, one row group in memory at a time."""
@@ -137,18 +138,20 @@ def _marks(ids: pl.Series, matches: pl.DataFrame) -> pl.DataFrame:
     return marks.with_columns(contaminated=pl.col("tier").is_in(STANDING_TIERS))
 
 
-def join_pieces(target: Path, scratch: Path, pieces: Sequence[Piece]) -> None:
-    """Write marks beside the documents' parts (same names, rows and order), `matches.parquet`,
-    `item_documents.parquet`.
-    """
-    for part in dict.fromkeys(piece.part for piece in pieces):
-        of_part = [piece for piece in pieces if piece.part == part]
-        _copy(_paths(scratch, MARKS, of_part), target / MARKS / part.name, MARK_SCHEMA)
-    _copy(_paths(scratch, MATCHES, pieces), target / f"{MATCHES}.parquet", MATCH_SCHEMA)
-    merge_tables(_paths(scratch, HOLDERS, pieces), target / f"{HOLDERS}.parquet", HOLDER_SCHEMA, scratch)
+def join_marks(folder: Path, name: str, tables: Sequence[Path]) -> dict[str, int]:
+    """One shard: write the marks of a part beside its documents: same name, rows and order."""
+    _copy(tables, folder / MARKS / name, MARK_SCHEMA)
+    return {}
 
 
-def _paths(scratch: Path, kind: str, pieces: Sequence[Piece]) -> list[Path]:
+def join_matches(target: Path, scratch: Path, pieces: Sequence[Piece]) -> None:
+    """Write `matches.parquet` and `item_documents.parquet`."""
+    _copy(tables_of(scratch, MATCHES, pieces), target / f"{MATCHES}.parquet", MATCH_SCHEMA)
+    merge_tables(tables_of(scratch, HOLDERS, pieces), target / f"{HOLDERS}.parquet", HOLDER_SCHEMA, scratch)
+
+
+def tables_of(scratch: Folder, kind: str, pieces: Sequence[Piece]) -> list[Path]:
+    """Return the places of one table of each piece."""
     return [piece.table(scratch, kind) for piece in pieces]
 
 
@@ -176,7 +179,7 @@ class Counts:
 
 def count(scratch: Path, tallies: Mapping[Piece, Mapping[str, Any]]) -> Counts:
     """Add up what `write_piece` reported for the shards: a document lies in one of them."""
-    items = summed(_paths(scratch, HELD, list(tallies)), ITEM_KEY)
+    items = summed(tables_of(scratch, HELD, list(tallies)), ITEM_KEY)
     total = Counter[str]()
     for tally in tallies.values():
         total.update({name: int(tally.get(name, 0)) for name in TALLIED})
@@ -193,7 +196,7 @@ def summed(paths: Sequence[Path], key: Sequence[str]) -> pl.DataFrame:
     return pl.concat(total)
 
 
-def pieces_with(scratch: Path, pieces: Sequence[Piece], channels: pl.DataFrame) -> list[Piece]:
+def pieces_with(scratch: Folder, pieces: Sequence[Piece], channels: pl.DataFrame) -> list[Piece]:
     """Return pieces that match some channels (the item key and the name of each); it reads a few tables at a time, as
     `summed`.
     """
@@ -230,17 +233,26 @@ def write_statuses(
     return statuses
 
 
-def clean_texts(scratch: Path, pieces: Sequence[Piece], num_texts: int) -> list[str]:
-    """Return texts of the first documents without a match (ids are hashes, so the first are as good as random)."""
+def clean_texts(scratch: Path, pieces: Sequence[Piece], num_texts: int, bring: Callable[[Path], None]) -> list[str]:
+    """Return texts of the first documents without a match (ids are hashes, so the first are as good as random).
+
+    `bring` fetches a table of marks before it is read (`lineage.writing.writer.Writer.bring`).
+    """
     sampled: list[str] = []
     for part, of_part in groupby(pieces, key=lambda piece: piece.part):
-        tiers = (tier for piece in of_part for tier in pl.read_parquet(piece.table(scratch, MARKS), columns=["tier"])["tier"])
+        tiers = _tiers(tables_of(scratch, MARKS, list(of_part)), bring)
         texts = chain.from_iterable(iterate_texts(part))
         clean = (text for text, tier in zip(texts, tiers, strict=True) if tier == "")
         sampled += islice(clean, num_texts - len(sampled))
         if len(sampled) == num_texts:
             break
     return sampled
+
+
+def _tiers(marks: Sequence[Path], bring: Callable[[Path], None]) -> Iterator[str]:
+    for path in marks:
+        bring(path)
+        yield from pl.read_parquet(path, columns=["tier"])["tier"]
 
 
 def _write(path: Path, frame: pl.DataFrame, schema: pa.Schema) -> None:

@@ -16,8 +16,9 @@ import polars as pl
 
 from datakit.contamination.channels import ITEM_KEY
 from datakit.contamination.protocol import Policy, index_without, load_index, text_batches
-from datakit.contamination.tables import MARKS, MATCHES, FoundMatch, Piece, named, pieces_with, summed, write_piece
+from datakit.contamination.tables import MARKS, MATCHES, FoundMatch, Piece, named, pieces_with, summed, tables_of, write_piece
 from lineage.match_tiers import DOUBTED_TIERS
+from lineage.shards.reads import FilesOf, named_below
 from lineage.shards.run import SCRATCH_FOLDER
 from lineage.writing.writer import Writer
 
@@ -27,6 +28,7 @@ type Tally = Mapping[str, Any]
 SHOWN_ITEMS = 20
 MATCHED_SCHEMA = {"id": pl.String, "text": pl.String}
 CLEARED_FILE = "cleared.parquet"
+TEMPLATES_FILE = "templates.parquet"
 CLEARED_SCHEMA = {**dict.fromkeys(ITEM_KEY, pl.String), "documents": pl.UInt32}
 
 
@@ -56,23 +58,25 @@ class Judged:
 
 def rescan(out: Writer, tallies: Mapping[Piece, Tally], index_folder: Path, config: Policy, names: Path) -> Judged:
     """Find the templates of a source, and judge each match that uses their words again without these words."""
-    scratch, index = out.folder / SCRATCH_FOLDER, load_index(index_folder, config)
-    num_documents = sum(int(tally["documents"]) for tally in tallies.values())
-    counts = summed([piece.table(scratch, "counts") for piece in tallies], ["is_masked", "gram"]).sort("is_masked", "gram")
-    limit = config.document_limit(num_documents)
-    common = counts.filter(pl.col("documents") > limit)
-    affected = pl.read_parquet(names)[index.affected_channels(common)]
-    facts = {"limit": limit, "grams": len(common), "channels": len(affected)}
+    scratch = out.folder / SCRATCH_FOLDER
+    limit = config.document_limit(sum(int(tally["documents"]) for tally in tallies.values()))
+    read = named_below(scratch, [table for kind in ("counts", MATCHES) for table in tables_of(scratch, kind, list(tallies))])
+    arguments = list(tallies), read, limit, index_folder, config, names
+    found = out.map_shards(_find_templates, {"templates": arguments}, 1, lazy=True)["templates"]
+    facts = {"limit": limit, "grams": found["grams"], "channels": found["channels"]}
     out.extra["templates"] = {**facts, "items": 0, "documents": 0, "most": []}
-    if affected.is_empty():
+    if not found["channels"]:
         return Judged(tallies, None, pl.DataFrame(schema=CLEARED_SCHEMA))
-    templates = scratch / "templates.parquet"
-    common.write_parquet(templates)
-    doubted = pieces_with(scratch, list(tallies), affected)
-    again = {piece.name: replace(piece, judged=True) for piece in doubted}
-    tasks = {f"judge-{name}": (piece, index_folder, config, names, templates) for name, piece in again.items()}
-    judged = out.map_shards(_judge_piece, tasks)
+    templates = scratch / TEMPLATES_FILE
+    again = {piece.name: replace(piece, judged=True) for piece in tallies if piece.name in set(found["doubted"])}
+    tasks = {
+        f"judge-{name}": (piece, _scanned(scratch, piece), index_folder, config, names, templates)
+        for name, piece in again.items()
+    }
+    judged = out.map_shards(_judge_piece, tasks, lazy=True)
     new = {name: (piece, judged[f"judge-{name}"]) for name, piece in again.items()}
+    compared = [replace(piece, judged=is_judged) for piece in again.values() for is_judged in (False, True)]
+    out.bring(templates, *tables_of(scratch, MATCHES, compared))
     cleared = _cleared(scratch, list(again.values()))
     most = cleared.head(SHOWN_ITEMS).rows(named=True)
     out.extra["templates"] |= {"items": len(cleared), "documents": int(cleared["documents"].sum()), "most": most}
@@ -98,23 +102,47 @@ def _standing(matches: Path) -> pl.DataFrame:
     return standing.filter(pl.col("tier").is_in(DOUBTED_TIERS)).drop("tier").unique()
 
 
+def _find_templates(
+    folder: Path, pieces: Sequence[Piece], read: FilesOf, limit: int, index_folder: Path, config: Policy, names: Path
+) -> Mapping[str, object]:
+    """One shard: write the grams of more than `limit` documents, if they are in an item; return the pieces to judge again.
+
+    `read`: the counts and matches of all pieces. Runners that judge need no more than what this shard writes.
+    """
+    counts = summed(tables_of(read, "counts", pieces), ["is_masked", "gram"]).sort("is_masked", "gram")
+    common = counts.filter(pl.col("documents") > limit)
+    affected = pl.read_parquet(names)[load_index(index_folder, config).affected_channels(common)]
+    if affected.is_empty():
+        return {"grams": len(common), "channels": 0, "doubted": []}
+    (folder / SCRATCH_FOLDER).mkdir()
+    common.write_parquet(folder / SCRATCH_FOLDER / TEMPLATES_FILE)
+    doubted = [piece.name for piece in pieces_with(read, pieces, affected)]
+    return {"grams": len(common), "channels": len(affected), "doubted": doubted}
+
+
+def _scanned(scratch: Path, piece: Piece) -> FilesOf:
+    """Return what a piece is judged by."""
+    first = replace(piece, judged=False)
+    return named_below(scratch, [first.table(scratch, kind) for kind in (MATCHES, MARKS, "matched")])
+
+
 def _judge_piece(
-    folder: Path, piece: Piece, index_folder: Path, config: Policy, names: Path, templates: Path
+    folder: Path, piece: Piece, scanned: FilesOf, index_folder: Path, config: Policy, names: Path, templates: Path
 ) -> Mapping[str, object]:
     """One shard: matches of channels with templates remain if the document holds the whole channel word for word, or
     matches without the templates. Matches of other channels remain.
     """
-    scratch, on = names.parent, [*ITEM_KEY, "channel"]
+    on = [*ITEM_KEY, "channel"]
     index, of_channel = load_index(index_folder, config), pl.read_parquet(names)
     affected = of_channel[index.affected_channels(pl.read_parquet(templates))]
     rescan = index_without(index_folder, config, templates).scan
     first = replace(piece, judged=False)
-    matches, marks = (pl.read_parquet(first.table(scratch, kind)) for kind in (MATCHES, MARKS))
+    matches, marks = (pl.read_parquet(first.table(scanned, kind)) for kind in (MATCHES, MARKS))
     is_whole = (pl.col("tier") == "verbatim") & (pl.col("score") == 1.0)
     touched = matches.join(affected, on=on, how="semi")
     whole, doubted = touched.filter(is_whole), touched.filter(~is_whole)
     rescanned: list[FoundMatch] = []
-    chosen = pl.read_parquet(first.table(scratch, "matched")).filter(pl.col("id").is_in(doubted["id"].unique().implode()))
+    chosen = pl.read_parquet(first.table(scanned, "matched")).filter(pl.col("id").is_in(doubted["id"].unique().implode()))
     for low, texts in text_batches(chosen["text"].to_list()):
         rescanned += [(chosen["id"][low + match.document], match) for match in rescan(texts)]
     standing = named(rescanned, of_channel).join(doubted, on=["id", *on], how="semi")

@@ -20,10 +20,9 @@ import pyarrow.parquet as pq
 
 from datakit.dedup.minhash import FOLDER as MINHASH_FOLDER
 from datakit.dedup.numbered import Numbered
+from datakit.dedup.part_files import PartFiles, save_part
 from datakit.documents.parts import DOCUMENTS, document_paths
-from datakit.text.arrays import load, save
 from lineage.artifact.store import Artifact
-from lineage.shards.run import SCRATCH_FOLDER
 from lineage.tables.ranges import edges, repeats, sorted_by
 from lineage.tables.stars import stars
 
@@ -44,10 +43,11 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Spilled:
-    """The parts of a scope, and the flat files that `spill_part` wrote below a folder."""
+class Spilled(PartFiles):
+    """The parts of a scope, and the flat files that `spill_part` wrote below a folder: `ids` uint64 [rows, 2]; `bands` uint64
+    [rows, bands]; `signed` bool [rows], False where bands are zeros.
+    """
 
-    folder: Path
     parts: tuple[Part, ...]
     settled: int = 0
     """Documents of smaller numbers were kept by an earlier scope: they stay (`datakit.dedup.earlier`)."""
@@ -55,10 +55,6 @@ class Spilled:
     @property
     def rows(self) -> int:
         return self.parts[-1].first + self.parts[-1].rows
-
-    def load(self, name: str, part: Part) -> np.ndarray:
-        """Map `ids` uint64 [rows, 2]; `bands` uint64 [rows, bands]; `signed` bool [rows], False where bands are zeros."""
-        return load(self.folder / f"{name}-{part.index:06d}.npy")
 
     def ids(self, numbers: np.ndarray) -> np.ndarray:
         """Return uint64 [numbers, 2]: the ids of documents in any order, as two halves."""
@@ -124,7 +120,7 @@ def scope_parts(normalized: Sequence[Artifact], minhash: Sequence[Artifact]) -> 
 def spill_part(folder: Path, part: Part, width: int) -> dict[str, int]:
     """Write the ids and the `width` bands of one part as flat files, and which documents have bands."""
     signed = flat_signatures(pq.read_table(part.signatures, columns=["id", "bands"], use_threads=False), width)
-    save_flat(folder, part, **signed)
+    save_part(folder, part, **signed)
     return {"keys": part.rows + int(signed["signed"].sum()) * width}
 
 
@@ -136,12 +132,6 @@ def flat_signatures(table: pa.Table, width: int) -> dict[str, np.ndarray]:
     bands = np.zeros((table.num_rows, width), np.uint64)
     bands[is_signed] = column.flatten().to_numpy().reshape(-1, width)
     return {"ids": ids, "bands": bands, "signed": is_signed}
-
-
-def save_flat(folder: Path, part: Part, **arrays: np.ndarray) -> None:
-    """Write arrays of a part on scratch, where `Spilled.load` finds them."""
-    for name, values in arrays.items():
-        save(folder / SCRATCH_FOLDER / f"{name}-{part.index:06d}.npy", values)
 
 
 def id_rows(spilled: Spilled, parts: Sequence[Part]) -> pa.Table:

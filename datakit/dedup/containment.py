@@ -50,6 +50,7 @@ from datakit.dedup.duplicates import SMALL_SCOPE_ROWS
 from datakit.dedup.duplicates_table import hex_ids
 from datakit.dedup.numbered import Numbered, numbered
 from datakit.dedup.paragraphs import DocumentPart, document_parts
+from datakit.dedup.part_files import part_file
 from datakit.documents.parts import writing_part
 from datakit.documents.schemas import CLUSTERS_FOLDER, CONTAINED_FOLDER
 from lineage.artifact.store import Artifact
@@ -71,19 +72,23 @@ def find_contained(out: Writer, config: ContainmentConfig, normalized: tuple[Art
     workers = 1 if rows < SMALL_SCOPE_ROWS else None
     engine = out.execution.tables or LocalEngine(SCRATCH_FOLDER, workers)
     clusters = duplicates.below(CLUSTERS_FOLDER)
-    out.map_shards(sample_part, {f"sample-{p.index:06d}": (p, clusters, config) for p in sampled.parts}, workers)
-    candidates, full = _candidates(out, config, engine, sampled)
-    contained = numbered(out, engine, candidates, ("contained",), rows, sampled.folder, "candidates")
+    samplings = {f"sample-{p.index:06d}": (p, clusters, config) for p in sampled.parts}
+    samples = out.map_shards(sample_part, samplings, workers, lazy=True)
+    candidates, full = _candidates(out, config, engine, sampled, sum(int(str(s["samples"])) for s in samples.values()))
+    contained = numbered(out, engine, candidates, ("contained",), rows, "candidates")
     words = config.ngram_words
-    spills = {f"shingles-{p.index:06d}": (sampled, p, contained, words) for p in sampled.parts}
-    out.map_shards(spill_contained, spills, workers)
-    pairs = numbered(out, engine, candidates, ("container", "contained"), rows, sampled.folder, "pairs")
-    done = out.map_shards(verify_part, {f"verify-{p.index:06d}": (sampled, p, pairs, config) for p in sampled.parts}, workers)
+    spills = {f"shingles-{p.index:06d}": (p, contained, words) for p in sampled.parts}
+    out.map_shards(spill_contained, spills, workers, lazy=True)
+    pairs = numbered(out, engine, candidates, ("container", "contained"), rows, "pairs")
+    of_all = "spilled", "bounds", "shingles"
+    checks = {f"verify-{p.index:06d}": (sampled.reading(("words",), [p], of_all), p, pairs, config) for p in sampled.parts}
+    done = out.map_shards(verify_part, checks, workers, lazy=True)
     verified = sum(int(str(s["verified"])) for s in done.values())
-    files = [sampled.folder / f"contained-{part.index:06d}.npy" for part in sampled.parts]
+    files = [sampled.folder / part_file("contained", part) for part in sampled.parts]
     columns = ("number", "container", "containment")
-    removed = numbered(out, engine, removals(out, engine, files, verified), columns, rows, sampled.folder, "removed")
-    written = out.map_shards(write_contained, {f"write-{p.index:06d}": (sampled, p, removed) for p in sampled.parts}, workers)
+    removed = numbered(out, engine, removals(out, engine, files, verified), columns, rows, "removed")
+    writes = {f"write-{p.index:06d}": (sampled.reading(("words",), [p], ["ids"]), p, removed) for p in sampled.parts}
+    written = out.map_shards(write_contained, writes, workers, lazy=True)
     sources = _by_source(sampled, written)
     out.extra["containment"] = {
         "contained": sum(counts["contained"] for counts in sources.values()),
@@ -119,15 +124,17 @@ def write_contained(folder: Path, sampled: Sampled, part: DocumentPart, removed:
     return {"documents": part.rows, "contained": int(number.size), "words": words}
 
 
-def _candidates(out: Writer, config: ContainmentConfig, engine: TableEngine, sampled: Sampled) -> tuple[tuple[Part, ...], int]:
+def _candidates(
+    out: Writer, config: ContainmentConfig, engine: TableEngine, sampled: Sampled, samples: int
+) -> tuple[tuple[Part, ...], int]:
     """Return pairs to verify, and how many samples more documents have than are listed."""
-    sizes = (sampled.folder / f"hashes-{part.index:06d}.u64" for part in sampled.parts)
-    size = sum(path.stat().st_size for path in sizes) // 8 * SAMPLE_BYTES
-    tasks = [(sampled.folder, config.asked_hashes, group) for group in grouped(sampled.parts, size)]
+    size = samples * SAMPLE_BYTES
+    arrays = "hashes", "sampled", "words"
+    tasks = [(sampled.reading(arrays, group), config.asked_hashes, group) for group in grouped(sampled.parts, size)]
     reduce = partial(pairs_of_range, hash_documents=config.hash_documents)
     step = Shuffle("samples", sample_rows, tasks, "hash", reduce, range_count(size), spread=True)
     pairs = engine.shuffle(out, step)
-    full = sum(_full_samples(engine.table(part)) for part in pairs)
+    full = sum(_full_samples(engine.table(out, part)) for part in pairs)
     count = range_count(sum(part.rows for part in pairs) * PAIR_BYTES)
     reduce = partial(candidates_of_range, min_shared=config.min_shared)
     step = Shuffle("contained-pairs", joined, tasks_of(pairs), "contained", reduce, count, spread=True)

@@ -13,10 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from datakit.dedup.paragraphs import DocumentPart, removed_ids
+from datakit.dedup.part_files import PartFiles, new_stream, part_file, save_part
 from datakit.documents.parts import iterate_part
-from datakit.text.arrays import load, save
 from datakit.text.shingles import batch_shingles, batches, unique_in_segments
-from lineage.shards.run import SCRATCH_FOLDER
 from lineage.tables.ranges import is_first, sorted_by
 
 SAMPLE_BYTES, PAIR_BYTES = 24, 24
@@ -70,14 +69,13 @@ class ContainmentConfig:
 def sample_part(folder: Path, part: DocumentPart, clusters: Path, config: ContainmentConfig) -> dict[str, int]:
     """Write what one part gives to the joins, and return the number of samples.
 
-    `hashes-K.u64`: samples end to end, ascending in each document. `ids-K.npy` uint64 [rows, 2]; `words-K.npy` int32 [rows];
-    `sampled-K.npy` int32 [rows]: samples of each document. A document that is a duplicate has no samples.
+    `hashes`: samples end to end, ascending in each document. `ids` uint64 [rows, 2]; `words` int32 [rows]; `sampled` int32
+    [rows]: samples of each document. A document that is a duplicate has no samples.
     """
-    scratch, removed = folder / SCRATCH_FOLDER, removed_ids(clusters, part)
+    removed = removed_ids(clusters, part)
     ids: list[str] = []
     words, sizes = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    scratch.mkdir(parents=True, exist_ok=True)
-    with (scratch / f"hashes-{part.index:06d}.u64").open("wb") as stream:
+    with new_stream(folder, "hashes", part).open("wb") as stream:
         for table in iterate_part(part.path, ["id", "text"]):
             names, texts = table["id"].to_pylist(), table["text"].to_pylist()
             ids += names
@@ -88,9 +86,8 @@ def sample_part(folder: Path, part: DocumentPart, clusters: Path, config: Contai
                 sizes.append(np.diff(bounds))
                 words.append(counts)
     halves = np.frombuffer(bytes.fromhex("".join(ids)), ">u8").astype(np.uint64).reshape(-1, 2)
-    save(scratch / f"ids-{part.index:06d}.npy", halves)
-    save(scratch / f"words-{part.index:06d}.npy", np.concatenate(words).astype(np.int32))
-    save(scratch / f"sampled-{part.index:06d}.npy", np.concatenate(sizes).astype(np.int32))
+    counts, sampled = (np.concatenate(each).astype(np.int32) for each in (words, sizes))
+    save_part(folder, part, ids=halves, words=counts, sampled=sampled)
     return {"samples": int(sum(size.sum() for size in sizes))}
 
 
@@ -109,14 +106,14 @@ def samples(texts: Sequence[str], config: ContainmentConfig) -> tuple[np.ndarray
     return hashes, sampled, words
 
 
-def sample_rows(scratch: Path, asked_hashes: int, parts: Sequence[DocumentPart]) -> pa.Table:
+def sample_rows(sampled: PartFiles, asked_hashes: int, parts: Sequence[DocumentPart]) -> pa.Table:
     """Return `hash`, `number` and `words` of every sample of some parts, and `asked`: 0, or if the document asks for this one,
     for how many it asks.
     """
     columns: list[tuple[np.ndarray, ...]] = []
     for part in parts:
-        hashes = np.fromfile(scratch / f"hashes-{part.index:06d}.u64", np.uint64)
-        sizes, words = (load(scratch / f"{name}-{part.index:06d}.npy") for name in ("sampled", "words"))
+        hashes = np.fromfile(sampled.folder / part_file("hashes", part), np.uint64)
+        sizes, words = (sampled.load(name, part) for name in ("sampled", "words"))
         ends = np.cumsum(sizes, dtype=np.int64)
         place = np.arange(hashes.size) - np.repeat(ends - sizes, sizes)
         asked = np.where(place < asked_hashes, np.repeat(np.minimum(sizes, asked_hashes), sizes), 0)

@@ -14,10 +14,10 @@ import pyarrow as pa
 from datakit.dedup.containment_candidates import NO_DOCUMENT, ContainmentConfig
 from datakit.dedup.numbered import Numbered
 from datakit.dedup.paragraphs import DocumentPart
+from datakit.dedup.part_files import PartFiles, new_stream, part_file, save_part
 from datakit.documents.parts import iterate_rows
-from datakit.text.arrays import load, save
+from datakit.text.arrays import load
 from datakit.text.shingles import batch_shingles, batches, shingle_hashes
-from lineage.shards.run import SCRATCH_FOLDER
 from lineage.tables.components import components
 from lineage.tables.ranges import edges, is_first, sorted_by
 from lineage.tables.shuffle import Part, Shards, Shuffle, TableEngine, grouped, joined, range_count, tasks_of
@@ -30,19 +30,14 @@ CONTAINED = np.dtype(
 
 
 @dataclass(frozen=True)
-class Sampled:
+class Sampled(PartFiles):
     """The parts of a scope, and the flat files that `sample_part` wrote below a folder."""
 
-    folder: Path
     parts: tuple[DocumentPart, ...]
 
     @property
     def rows(self) -> int:
         return self.parts[-1].first + self.parts[-1].rows
-
-    def load(self, name: str, part: DocumentPart) -> np.ndarray:
-        """Map an array of one part."""
-        return load(self.folder / f"{name}-{part.index:06d}.npy")
 
     def by_part(self, numbers: np.ndarray) -> Iterator[tuple[DocumentPart, np.ndarray]]:
         """Yield each part that has one of the documents, and bool [numbers]: which it has."""
@@ -51,28 +46,26 @@ class Sampled:
             yield self.parts[index], parts == index
 
 
-def spill_contained(folder: Path, sampled: Sampled, part: DocumentPart, candidates: Numbered, words: int) -> dict[str, int]:
-    """Write the shingles of a part's candidates in the order of their texts: `shingles-K.u64` end to end, `spilled-K.npy`
-    (their rows in the part) and `bounds-K.npy` [candidates + 1].
+def spill_contained(folder: Path, part: DocumentPart, candidates: Numbered, words: int) -> dict[str, int]:
+    """Write the shingles of a part's candidates in the order of their texts: `shingles` end to end, `spilled` (their rows in
+    the part) and `bounds` [candidates + 1].
     """
-    scratch = folder / SCRATCH_FOLDER
     rows = np.unique(candidates.between(part.first, part.first + part.rows)[:, 0]) - part.first
-    save(scratch / f"spilled-{part.index:06d}.npy", rows)
     sizes = [np.zeros(1, np.int64)]
-    with (scratch / f"shingles-{part.index:06d}.u64").open("wb") as stream:
+    with new_stream(folder, "shingles", part).open("wb") as stream:
         for _, table in iterate_rows(part.path, rows, ["text"]):
             for batch in batches(table["text"].to_pylist()):
                 shingles, bounds = batch_shingles(batch, words)
                 stream.write(shingles.tobytes())
                 sizes.append(np.diff(bounds))
-    save(scratch / f"bounds-{part.index:06d}.npy", np.cumsum(np.concatenate(sizes)))
+    save_part(folder, part, spilled=rows, bounds=np.cumsum(np.concatenate(sizes)))
     return {"documents": int(rows.size)}
 
 
 def verify_part(
     folder: Path, sampled: Sampled, part: DocumentPart, pairs: Numbered, config: ContainmentConfig
 ) -> dict[str, int]:
-    """Compare the containers of one part with their candidates, and write `contained-K.npy` of those that they contain."""
+    """Compare the containers of one part with their candidates, and write `contained`: those that they contain."""
     of_part = pairs.between(part.first, part.first + part.rows)
     containers, numbers = of_part[np.lexsort((of_part[:, 1], of_part[:, 0]))].T
     contained = np.zeros(numbers.size, CONTAINED)
@@ -84,10 +77,11 @@ def verify_part(
         for number, text in zip((rows + part.first).tolist(), table["text"].to_pylist(), strict=True):
             of_container = shingle_hashes(text, config.ngram_words)
             for pair in range(*np.searchsorted(containers, [number, number + 1]).tolist()):
-                shingles = _read(sampled.folder / f"shingles-{owners[pair]:06d}.u64", *places[pair].tolist())
+                owner = sampled.parts[owners[pair]]
+                shingles = _read(sampled.folder / part_file("shingles", owner), *places[pair].tolist())
                 contained["containment"][pair] = containment(shingles, of_container, config.ngram_words)
     verified = contained[contained["containment"] >= config.min_containment]
-    save(folder / SCRATCH_FOLDER / f"contained-{part.index:06d}.npy", verified)
+    save_part(folder, part, contained=verified)
     return {"candidates": int(numbers.size), "verified": int(verified.size)}
 
 

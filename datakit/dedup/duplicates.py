@@ -37,7 +37,7 @@ from datakit.dedup.band_join import (
 from datakit.dedup.band_join import Part as DocumentPart
 from datakit.dedup.duplicates_table import CLUSTER_COLUMNS, cluster_parts, write_clusters, write_part_clusters
 from datakit.dedup.earlier import FILTER_FILE, links_to_new, spill_kept, write_filter
-from datakit.dedup.near_duplicates import TASK_BYTES, Matches, cut_tasks, spill_shingles, walk_task
+from datakit.dedup.near_duplicates import TASK_BYTES, Matches, cut_tasks, matches_file, spill_shingles, walk_file, walk_task
 from datakit.dedup.numbered import Numbered, flat_files, numbered
 from datakit.documents.parts import document_paths, iterate_part
 from datakit.documents.schemas import CLUSTERS_FOLDER, DUPLICATES_FILE
@@ -110,10 +110,11 @@ def find_duplicates(
     candidates = _candidates(out, config, engine, spilled, copies, width)
     matches, num_candidates = _near_matches(out, config, engine, spilled, candidates, workers)
     clusters = cluster_parts(out, engine, spilled, names, copies, matches)
-    num_clusters, by_source = write_clusters(out.folder / DUPLICATES_FILE, map(engine.table, clusters), spilled, names)
-    by_number = numbered(out, engine, clusters, CLUSTER_COLUMNS, spilled.rows, spilled.folder, "clusters")
-    tasks = {f"clusters-{p.index:06d}": (spilled, p, names[p.source], by_number) for p in own}
-    out.map_shards(write_part_clusters, tasks, workers)
+    tables = (engine.table(out, part) for part in clusters)
+    num_clusters, by_source = write_clusters(out.folder / DUPLICATES_FILE, tables, spilled, names)
+    by_number = numbered(out, engine, clusters, CLUSTER_COLUMNS, spilled.rows, "clusters")
+    tasks = {f"clusters-{p.index:06d}": (spilled.reading(("ids",), [p]), p, names[p.source], by_number) for p in own}
+    out.map_shards(write_part_clusters, tasks, workers, lazy=True)
     by_source = {name: by_source[name] for name in names[len(earlier_normalized) :]}
     dropped = {kind: sum(counts[kind] for counts in by_source.values()) for kind in ("exact", "near")}
     out.extra["duplicates"] = {
@@ -158,18 +159,19 @@ def _spilled(
     """Spill the parts. Those of the sources `earlier` come first, and keep only documents that a new one may repeat."""
     spilled = Spilled(out.folder / SCRATCH_FOLDER, tuple(parts))
     old, new = ([p for p in parts if (p.source < len(earlier)) == is_old] for is_old in (True, False))
-    signed = out.map_shards(spill_part, {f"spill-{p.index:06d}": (p, width) for p in new}, workers)
+    signed = out.map_shards(spill_part, {f"spill-{p.index:06d}": (p, width) for p in new}, workers, lazy=True)
     if not old:
         return spilled
     keys = sum(int(str(done["keys"])) for done in signed.values())
-    out.map_shards(write_filter, {"keys": (spilled, new, keys)}, 1)
+    out.map_shards(write_filter, {"keys": (spilled.reading(("ids", "bands", "signed"), new), new, keys)}, 1, lazy=True)
     scope_of = {name: artifact for artifact in duplicates for name in artifact.manifest.extra["duplicates"]["sources"]}
     if missing := [name for name in earlier if name not in scope_of]:
         raise ValueError(f"{out.spec.name}: no earlier scope has looked for duplicates in {missing[0]}; give its duplicates")
     clusters = {name: scope_of[name].below(f"{CLUSTERS_FOLDER}/{name}") for name in earlier}
     given = width, spilled.folder / FILTER_FILE
     tasks = {f"kept-{p.index:06d}": (p, *given, clusters[earlier[p.source]] / p.documents.name) for p in old}
-    found = [int(str(done["documents"])) for done in out.map_shards(spill_kept, tasks, workers).values()]
+    kept = out.map_shards(spill_kept, tasks, workers, lazy=True)
+    found = [int(str(done["documents"])) for done in kept.values()]
     rows = [*found, *(part.rows for part in new)]
     firsts = [0, *accumulate(rows)]
     numbered_again = (replace(p, first=first, rows=count) for p, first, count in zip(parts, firsts, rows, strict=False))
@@ -180,9 +182,9 @@ def _spilled(
 def _exact_copies(out: Writer, engine: TableEngine, spilled: Spilled) -> Numbered:
     """Return every copy and the first document of its text."""
     size = spilled.rows * ID_BYTES
-    tasks = [(spilled, group) for group in grouped(spilled.parts, size)]
+    tasks = [(spilled.reading(("ids",), group), group) for group in grouped(spilled.parts, size)]
     step = Shuffle("copies", id_rows, tasks, "high", copies_of_range, range_count(size))
-    return numbered(out, engine, engine.shuffle(out, step), ("number", "first"), spilled.rows, spilled.folder, "copies")
+    return numbered(out, engine, engine.shuffle(out, step), ("number", "first"), spilled.rows, "copies")
 
 
 def _candidates(
@@ -190,8 +192,9 @@ def _candidates(
 ) -> tuple[Part, ...]:
     """Return the components of documents that share bands: `root` and `number`, whole components in each part."""
     size = spilled.rows * width * PAIR_BYTES
-    tasks = [(spilled, copies, group) for group in grouped(spilled.parts, size)]
-    links = partial(links_to_new, spilled, config.max_band_documents) if spilled.settled else links_of_range
+    tasks = [(spilled.reading(("signed", "bands"), group), copies, group) for group in grouped(spilled.parts, size)]
+    all_ids = spilled.reading(("ids",))
+    links = partial(links_to_new, all_ids, config.max_band_documents) if spilled.settled else links_of_range
     step = Shuffle("links", band_rows, tasks, "band", links, range_count(size))
     stars = components(out, engine, engine.shuffle(out, step))
     count = range_count(2 * sum(part.bytes for part in stars))
@@ -205,17 +208,25 @@ def _near_matches(
     out.extra["full_bands"] = 0
     if not sum(part.rows for part in stars):
         return Matches((), 0), 0
-    candidates = numbered(out, engine, stars, ("number",), spilled.rows, spilled.folder, "candidates")
-    members = flat_files(engine, stars, spilled.folder, "members")
-    spills = {f"shingles-{p.index:06d}": (spilled, p, candidates, config.ngram_words) for p in spilled.parts}
-    out.map_shards(spill_shingles, spills, workers)
-    cuts = {f"tasks-{i:06d}": (spilled, path, i, TASK_BYTES) for i, path in enumerate(members)}
-    cut = out.map_shards(cut_tasks, cuts, workers)
+    candidates = numbered(out, engine, stars, ("number",), spilled.rows, "candidates")
+    members = flat_files(out, engine, stars, "members")
+    spills = {f"shingles-{p.index:06d}": (_own(spilled, p), p, candidates, config.ngram_words) for p in spilled.parts}
+    out.map_shards(spill_shingles, spills, workers, lazy=True)
+    bounds = spilled.reading(("spilled", "bounds"))
+    cuts = {f"tasks-{i:06d}": (bounds, path, i, TASK_BYTES) for i, path in enumerate(members)}
+    cut = out.map_shards(cut_tasks, cuts, workers, lazy=True)
     tasks = [f"{i:06d}-{task:06d}" for i, done in enumerate(cut.values()) for task in range(int(str(done["tasks"])))]
     arguments = config.min_jaccard, config.max_band_documents
-    done = out.map_shards(walk_task, {f"walk-{name}": (spilled, name, *arguments) for name in tasks}, workers)
+    of_all = "ids", "bands", "spilled", "bounds", "shingles"
+    walks = {f"walk-{n}": (spilled.reading(of_all, also=[walk_file(n)]), n, *arguments) for n in tasks}
+    done = out.map_shards(walk_task, walks, workers, lazy=True)
     if full := sum(int(str(s["not_listed"])) for s in done.values()):
         log.warning("bands were full %d times (max_band_documents %d): recall is lower", full, config.max_band_documents)
     out.extra["full_bands"] = full
-    paths = tuple(spilled.folder / f"matches-{name}.npy" for name in tasks)
+    paths = tuple(spilled.folder / matches_file(name) for name in tasks)
     return Matches(paths, sum(int(str(s["matches"])) for s in done.values())), candidates.rows
+
+
+def _own(spilled: Spilled, part: DocumentPart) -> Spilled:
+    """Return what the shingles of a part are made with: its ids, and the rows of the documents that an earlier scope kept."""
+    return spilled.reading(("ids", "rows") if part.first < spilled.settled else ("ids",), [part])

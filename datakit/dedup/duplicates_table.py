@@ -57,7 +57,7 @@ def cluster_parts(
     tasks = [(group,) for group in grouped(files, size)]
     texts = engine.shuffle(out, Shuffle("texts", removal_rows, tasks, "first", rows_of_texts, range_count(size), spread=True))
     ranks = np.unique(names, return_inverse=True)[1]
-    keyed = [(spilled, ranks, *task) for task in tasks_of(texts)]
+    keyed = [(spilled.reading(("ids",)), ranks, *task) for task in tasks_of(texts)]
     count = range_count(ROW_BYTES * sum(part.rows for part in texts))
     return engine.shuffle(out, Shuffle("clusters", sort_keys, keyed, "kept_high", in_table_order, count))
 

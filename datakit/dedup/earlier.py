@@ -16,7 +16,8 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from datakit.dedup.band_join import Part, Spilled, flat_signatures, links_of_range, save_flat
+from datakit.dedup.band_join import Part, Spilled, flat_signatures, links_of_range
+from datakit.dedup.part_files import save_part
 from datakit.documents.parts import iterate_part
 from datakit.text.arrays import load
 from lineage.shards.run import SCRATCH_FOLDER
@@ -58,7 +59,7 @@ def holds(held: np.ndarray, keys: np.ndarray) -> np.ndarray:
 
 
 def spill_kept(folder: Path, part: Part, width: int, keys: Path, clusters: Path) -> dict[str, int]:
-    """Write ids, bands and `rows-K.npy` of those documents of an earlier part that its scope kept and the filter holds.
+    """Write ids, bands and `rows` of those documents of an earlier part that its scope kept and the filter holds.
 
     `keys` is the filter, `clusters` the file of the part that names the removed ones. Returns how many they are.
     """
@@ -73,7 +74,7 @@ def spill_kept(folder: Path, part: Part, width: int, keys: Path, clusters: Path)
         at = at[~pl.Series(table["id"].take(at).to_pylist(), dtype=pl.String).is_in(gone.implode()).to_numpy()]
         found.append({name: values[at] for name, values in signed.items()} | {"rows": first + at})
         first += table.num_rows
-    save_flat(folder, part, **{name: np.concatenate([each[name] for each in found]) for name in found[0]})
+    save_part(folder, part, **{name: np.concatenate([each[name] for each in found]) for name in found[0]})
     return {"documents": sum(each["rows"].size for each in found), "read": first}
 
 

@@ -22,6 +22,7 @@ import numpy as np
 
 from datakit.dedup.band_join import Part, Spilled
 from datakit.dedup.numbered import Numbered
+from datakit.dedup.part_files import new_stream, part_file, save_part
 from datakit.documents.parts import iterate_rows
 from datakit.text.arrays import load, save
 from datakit.text.shingles import batches, jaccard, shingle_sets
@@ -47,18 +48,16 @@ type SetOf = Callable[[int], np.ndarray]
 
 
 def spill_shingles(folder: Path, spilled: Spilled, part: Part, candidates: Numbered, words: int) -> dict[str, int]:
-    """Write the shingle sets of a part's candidates: `shingles-K.u64` end to end, `spilled-K.npy` (their rows in the
-    part) and `bounds-K.npy` [candidates + 1].
+    """Write the shingle sets of a part's candidates: `shingles` end to end, `spilled` (their rows in the part) and `bounds`
+    [candidates + 1].
 
     It reads the row groups that hold one of them. Raises: ValueError if the documents are not those that were signed.
     """
-    scratch = folder / SCRATCH_FOLDER
-    rows = candidates.between(part.first, part.first + part.rows)[:, 0] - part.first
-    save(scratch / f"spilled-{part.index:06d}.npy", rows)
-    ids = spilled.load("ids", part)[rows]
+    place = candidates.between(part.first, part.first + part.rows)[:, 0] - part.first
+    ids, rows = spilled.load("ids", part)[place], place
     rows = spilled.load("rows", part)[rows] if part.first < spilled.settled else rows
     sizes: list[np.ndarray] = [np.zeros(0, np.int64)]
-    with (scratch / f"shingles-{part.index:06d}.u64").open("wb") as stream:
+    with new_stream(folder, "shingles", part).open("wb") as stream:
         for wanted, table in iterate_rows(part.documents, rows, ["id", "text"]):
             own = ids[np.searchsorted(rows, wanted)]
             if bytes.fromhex("".join(table["id"].to_pylist())) != own.astype(">u8").tobytes():
@@ -68,12 +67,12 @@ def spill_shingles(folder: Path, spilled: Spilled, part: Part, candidates: Numbe
                 stream.write(shingles.tobytes())
                 sizes.append(np.diff(bounds))
     bounds = np.concatenate([[0], np.cumsum(np.concatenate(sizes))])
-    save(scratch / f"bounds-{part.index:06d}.npy", bounds)
+    save_part(folder, part, spilled=place, bounds=bounds)
     return {"documents": int(rows.size), "shingles": int(bounds[-1])}
 
 
 def cut_tasks(folder: Path, spilled: Spilled, members: Path, index: int, task_bytes: int) -> dict[str, int]:
-    """Write `members-I-T.npy`, the candidates of whole components, about `task_bytes` of them each; a larger component is
+    """Write `walks/I-T.npy`, the candidates of whole components, about `task_bytes` of them each; a larger component is
     a task of its own.
 
     `members` int64 [candidates, 2]: the root of each and its number, by root.
@@ -88,27 +87,37 @@ def cut_tasks(folder: Path, spilled: Spilled, members: Path, index: int, task_by
         if before[end] - before[cuts[-1]] > task_bytes and start > cuts[-1]:
             cuts.append(start)
     for task, (start, end) in enumerate(pairwise([*cuts, roots.size])):
-        save(folder / SCRATCH_FOLDER / f"members-{index:06d}-{task:06d}.npy", numbers[start:end])
+        save(folder / SCRATCH_FOLDER / walk_file(f"{index:06d}-{task:06d}"), numbers[start:end])
     return {"tasks": len(cuts)}
 
 
+def walk_file(name: str) -> str:
+    """Return the path of the candidates of a task, below the scratch folder."""
+    return f"walks/{name}.npy"
+
+
+def matches_file(name: str) -> str:
+    """Return the path of what a task matches, below the scratch folder."""
+    return f"matches/{name}.npy"
+
+
 def walk_task(folder: Path, spilled: Spilled, name: str, min_jaccard: float, max_band_documents: int) -> dict[str, int]:
-    """Walk the documents of `members-NAME.npy`, some whole components, and write `matches-NAME.npy`."""
-    numbers = load(spilled.folder / f"members-{name}.npy")
+    """Walk the documents of `walks/NAME.npy`, some whole components, and write `matches/NAME.npy`."""
+    numbers = load(spilled.folder / walk_file(name))
     ids, is_new = spilled.ids(numbers), numbers >= spilled.settled
     numbers = numbers[np.lexsort((ids[:, 1], ids[:, 0], is_new))]
     parts, places = spilled.part_of(numbers), spilled.shingles(numbers)
 
     def set_of(document: int) -> np.ndarray:
         start, size = places[document]
-        with (spilled.folder / f"shingles-{parts[document]:06d}.u64").open("rb", buffering=0) as file:
+        with (spilled.folder / part_file("shingles", spilled.parts[parts[document]])).open("rb", buffering=0) as file:
             file.seek(start)
             return np.frombuffer(file.read(size), np.uint64)
 
     settled = int((~is_new).sum())
     near, not_listed = near_matches(spilled.bands(numbers), set_of, min_jaccard, max_band_documents, settled)
     matches = np.array([(numbers[i], numbers[k], j) for i, k, j in near], MATCHES)
-    save(folder / SCRATCH_FOLDER / f"matches-{name}.npy", matches)
+    save(folder / SCRATCH_FOLDER / matches_file(name), matches)
     return {"matches": len(near), "not_listed": not_listed}
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from datakit.text.arrays import load, save
+from lineage.shards.run import SCRATCH_FOLDER
 from lineage.tables.ranges import sorted_by
 from lineage.tables.shuffle import Part, Shards, Shuffle, TableEngine, range_count, tasks_of
 
@@ -42,7 +43,7 @@ class Numbered:
 
 
 def numbered(
-    out: Shards, engine: TableEngine, parts: Sequence[Part], columns: Sequence[str], below: int, folder: Path, name: str
+    out: Shards, engine: TableEngine, parts: Sequence[Part], columns: Sequence[str], below: int, name: str
 ) -> Numbered:
     """Bring the rows of some parts into the order of the first of these columns, a document number below `below`.
 
@@ -52,23 +53,23 @@ def numbered(
     """
     count = min(below, range_count(sum(part.bytes for part in parts)))
     if count == len(parts) == 1:
-        rows = _in_order(_chosen(columns, engine.table(parts[0])))
-        return Numbered((_flat_file(folder, name, 0, rows),), below, rows.num_rows)
+        rows = _in_order(_chosen(columns, engine.table(out, parts[0])))
+        return Numbered((_flat_file(out, name, 0, rows),), below, rows.num_rows)
     tasks = [(tuple(columns), *task) for task in tasks_of(parts)]
     sorted_parts = engine.shuffle(out, Shuffle(f"{name}-by-number", _chosen, tasks, columns[0], _in_order, count, below=below))
-    return Numbered(flat_files(engine, sorted_parts, folder, name), below, sum(part.rows for part in sorted_parts))
+    return Numbered(flat_files(out, engine, sorted_parts, name), below, sum(part.rows for part in sorted_parts))
 
 
-def flat_files(engine: TableEngine, parts: Sequence[Part], folder: Path, name: str) -> tuple[Path, ...]:
+def flat_files(out: Shards, engine: TableEngine, parts: Sequence[Part], name: str) -> tuple[Path, ...]:
     """Write each part as a flat file, int64 [rows, columns], for shards that run elsewhere than the engine's tasks.
 
     uint64 columns are kept bit by bit.
     """
-    return tuple(_flat_file(folder, name, index, engine.table(part)) for index, part in enumerate(parts))
+    return tuple(_flat_file(out, name, index, engine.table(out, part)) for index, part in enumerate(parts))
 
 
-def _flat_file(folder: Path, name: str, index: int, rows: pa.Table) -> Path:
-    path = folder / f"{name}-{index:06d}.npy"
+def _flat_file(out: Shards, name: str, index: int, rows: pa.Table) -> Path:
+    path = out.folder / SCRATCH_FOLDER / f"{name}-{index:06d}.npy"
     save(path, np.stack([column.to_numpy().view(np.int64) for column in rows.columns], axis=1))
     return path
 

@@ -25,9 +25,9 @@ import xxhash
 
 from datakit.dedup.duplicates import SMALL_SCOPE_ROWS, document_source
 from datakit.dedup.numbered import Numbered, numbered
+from datakit.dedup.part_files import PartFiles, save_part
 from datakit.documents.parts import document_paths, iterate_part, writing_part
 from datakit.documents.schemas import CLUSTERS_FOLDER, SPANS_FOLDER
-from datakit.text.arrays import load, save
 from datakit.text.word_kinds import ALONE, word_kinds
 from lineage.artifact.store import Artifact
 from lineage.shards.run import SCRATCH_FOLDER
@@ -73,17 +73,18 @@ def find_repeats(out: Writer, config: ParagraphsConfig, normalized: tuple[Artifa
     parts = list(document_parts(normalized))
     rows = parts[-1].first + parts[-1].rows
     workers = 1 if rows < SMALL_SCOPE_ROWS else None
-    scratch = out.folder / SCRATCH_FOLDER
+    scratch = PartFiles(out.folder / SCRATCH_FOLDER)
     clusters = duplicates.below(CLUSTERS_FOLDER)
-    repeated = out.map_shards(find_in_part, {f"find-{p.index:06d}": (p, clusters, config.min_words) for p in parts}, workers)
+    finds = {f"find-{p.index:06d}": (p, clusters, config.min_words) for p in parts}
+    repeated = out.map_shards(find_in_part, finds, workers, lazy=True)
     paragraphs = sum(int(str(s["paragraphs"])) for s in repeated.values())
     size = paragraphs * PARAGRAPH_BYTES
-    tasks = [(scratch, group) for group in grouped(parts, size)]
+    tasks = [(scratch.reading(("digests", "places"), group), group) for group in grouped(parts, size)]
     step = Shuffle("repeats", paragraph_rows, tasks, "high", repeats_of_range, range_count(size))
     engine = out.execution.tables or LocalEngine(SCRATCH_FOLDER, workers)
     repeated_rows = engine.shuffle(out, step)
-    repeats = numbered(out, engine, repeated_rows, ("document", "start", "end"), rows, scratch, "repeats")
-    done = out.map_shards(write_spans, {f"spans-{p.index:06d}": (p, repeats) for p in parts}, workers)
+    repeats = numbered(out, engine, repeated_rows, ("document", "start", "end"), rows, "repeats")
+    done = out.map_shards(write_spans, {f"spans-{p.index:06d}": (p, repeats) for p in parts}, workers, lazy=True)
     totals = {name: sum(int(str(s[name])) for s in done.values()) for name in ("documents", "spans", "characters")}
     out.extra["paragraphs"] = {"seen": paragraphs, "repeated": totals["spans"], "characters": totals["characters"]}
     out.record(rows_in=rows, rows_out=rows, documents_with_spans=totals["documents"])
@@ -133,15 +134,14 @@ def find_in_part(folder: Path, part: DocumentPart, clusters: Path, min_words: in
                     places.append((number, start, end))
             number += 1
     keys = np.frombuffer(bytes(digests), ">u8").astype(np.uint64).reshape(-1, 2)
-    save(folder / SCRATCH_FOLDER / f"digests-{part.index:06d}.npy", keys)
-    save(folder / SCRATCH_FOLDER / f"places-{part.index:06d}.npy", np.array(places, np.int64).reshape(-1, 3))
+    save_part(folder, part, digests=keys, places=np.array(places, np.int64).reshape(-1, 3))
     return {"paragraphs": len(places)}
 
 
-def paragraph_rows(scratch: Path, parts: Sequence[DocumentPart]) -> pa.Table:
+def paragraph_rows(scratch: PartFiles, parts: Sequence[DocumentPart]) -> pa.Table:
     """Return the halves of the digest, and the place, of every paragraph of some parts."""
-    digests = np.concatenate([load(scratch / f"digests-{part.index:06d}.npy") for part in parts])
-    places = np.concatenate([load(scratch / f"places-{part.index:06d}.npy") for part in parts])
+    digests = np.concatenate([scratch.load("digests", part) for part in parts])
+    places = np.concatenate([scratch.load("places", part) for part in parts])
     names = ("high", "low", "document", "start", "end")
     columns = [*digests.T, *places.T]
     return pa.table({name: column.copy() for name, column in zip(names, columns, strict=True)})

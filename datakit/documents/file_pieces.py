@@ -81,14 +81,14 @@ def _count(out: Writer, files: Sequence[_Packed]) -> Iterator[tuple[_Packed, lis
     names = {file.number: [f"count-{file.number:05d}-{i:05d}" for i in range(len(file.parts))] for file in files}
     parts = ((name, file, part) for file in files for name, part in zip(names[file.number], file.parts, strict=True))
     tasks = {name: (file.path, *part) for name, file, part in parts}
-    counts = out.map_shards(count_part, tasks) if tasks else {}
+    counts = out.map_shards(count_part, tasks, lazy=True) if tasks else {}
     for file in files:
         yield file, [counts[name] for name in names[file.number]]
 
 
 def _rewrite(out: Writer, files: Sequence[_Packed], cut: Cut) -> Iterator[tuple[_Packed, Mapping[str, Any]]]:
     tasks = {f"rewrite-{file.number:05d}": (file.path, f"{PARTS}/{file.number:05d}", cut.run_bytes) for file in files}
-    made = out.map_shards(write_plain_parts, tasks) if tasks else {}
+    made = out.map_shards(write_plain_parts, tasks, lazy=True) if tasks else {}
     for file, name in zip(files, tasks, strict=True):
         yield file, made[name]
 
@@ -97,8 +97,7 @@ def _rewritten_pieces(out: Writer, name: str, made: Mapping[str, Any]) -> list[P
     """Return the files that hold the lines of a file; none if it is damaged, so that its reader says where."""
     pieces: list[Piece] = []
     before = 0
-    for part, line_ends in made["parts"] if made["is_whole"] else ():
-        path = out.folder / part
-        pieces.append((name, path, Span(0, path.stat().st_size, before)))
+    for part, size, line_ends in made["parts"] if made["is_whole"] else ():
+        pieces.append((name, out.folder / part, Span(0, size, before)))
         before += line_ends
     return pieces

@@ -11,7 +11,7 @@ its long texts are row groups of their own, so that they need not be copied besi
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -249,15 +249,21 @@ def row_ranges(file: pq.ParquetFile, start: int = 0, stop: int | None = None) ->
         first = end
 
 
-def count_values(paths: Sequence[Path], column: str) -> dict[str, int]:
-    """Return how often each value occurs in a column of parts, in the order of values; one row group is in memory at a
-    time.
+def value_counts(values: pl.Series) -> dict[str, int]:
+    """Return how often each value occurs in a column."""
+    return dict(values.value_counts().iter_rows())
+
+
+def added(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Add counts by value, and return them in the order of values.
+
+    >>> added([{"b": 1}, {"a": 2, "b": 3}])
+    {'a': 2, 'b': 4}
     """
-    counts: Counter[str] = Counter()
-    for path in paths:
-        for table in iterate_part(path, [column]):
-            counts.update({row["values"]: row["counts"] for row in table.column(column).value_counts().to_pylist()})
-    return dict(sorted(counts.items()))
+    total = Counter[str]()
+    for each in counts:
+        total.update(each)
+    return dict(sorted(total.items()))
 
 
 def iterate_documents(

@@ -5,13 +5,14 @@ name sets of this table as filters. Prose rules are not applied to code or mathe
 refused.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import polars as pl
-import pyarrow.parquet as pq
 
-from datakit.documents.parts import as_frame, count_values, document_paths, iterate_part, slices, writing_part
+from datakit.documents.parts import added, as_frame, document_paths, iterate_part, slices, value_counts, writing_part
 from datakit.quality.rule_sets import PROSE_DOMAINS, PUBLISHED, RuleSet, measured, verdict
 from datakit.sources.source import Domain
 from lineage.artifact.store import Artifact
@@ -53,13 +54,9 @@ def judge_documents(out: Writer, config: QualityRulesConfig, normalized: Artifac
     stays).
     """
     tasks = {path.stem: (path, config) for path in document_paths(normalized)}
-    out.map_shards(judge_part, tasks)
-    paths = sorted((out.folder / FOLDER).glob("*.parquet"))
-    rows = sum(pq.read_metadata(path).num_rows for path in paths)
-    drops: dict[str, dict[str, int]] = {}
-    for rules in config.sets:
-        drops[rules.name] = {reason: count for reason, count in count_values(paths, rules.name).items() if reason}
-    out.extra["rule_sets"] = drops
+    judged_parts = out.map_shards(judge_part, tasks, lazy=True).values()
+    rows = sum(part["rows"] for part in judged_parts)
+    out.extra["rule_sets"] = {rules.name: added(part["reasons"][rules.name] for part in judged_parts) for rules in config.sets}
     out.record(rows_in=rows, rows_out=rows)
 
 
@@ -73,14 +70,21 @@ QUALITY_RULES = Stage(
 """2: C4's list of bad words."""
 
 
-def judge_part(folder: Path, part: Path, config: QualityRulesConfig) -> dict[str, int]:
-    """Judge one part, one row group and slice of it at a time, so that columns of words and lines stay small."""
+def judge_part(folder: Path, part: Path, config: QualityRulesConfig) -> dict[str, Any]:
+    """Judge one part, one row group and slice of it at a time, so that columns of words and lines stay small.
+
+    Returns its rows, and how many documents each set drops for each reason.
+    """
+    reasons = {rules.name: Counter[str]() for rules in config.sets}
     nothing = pl.DataFrame(schema={"id": pl.String, "text": pl.String})
     with writing_part(folder / FOLDER / part.name, judged(nothing, config.sets).to_arrow().schema) as out:
         for table in iterate_part(part, ["id", "text"]):
             for rows in slices(as_frame(table), SLICE_CHARS):
-                out.write(judged(rows, config.sets).to_arrow())
-    return {"rows": out.rows}
+                judgements = judged(rows, config.sets)
+                for name, counts in reasons.items():
+                    counts.update(value_counts(judgements[name].filter(judgements[name] != "")))
+                out.write(judgements.to_arrow())
+    return {"rows": out.rows, "reasons": reasons}
 
 
 def judged(documents: pl.DataFrame, sets: tuple[RuleSet, ...]) -> pl.DataFrame:

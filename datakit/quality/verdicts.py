@@ -4,13 +4,15 @@ Rules are data: bounds on signals, one set for each domain, because prose rules 
 files (docs/log.md). A threshold may change without reading a text again.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
-from datakit.documents.parts import as_frame, count_values, document_paths, iterate_part, writing_part
+from datakit.documents.parts import added, as_frame, document_paths, iterate_part, value_counts, writing_part
 from datakit.quality.signals import SIGNALS, quality_signals
 from datakit.sources.source import Domain
 from lineage.artifact.store import Artifact
@@ -91,8 +93,8 @@ def quality_config(domain: Domain) -> QualityConfig:
 def score_documents(out: Writer, config: QualityConfig, normalized: Artifact) -> None:
     """Write `quality/part-*.parquet` beside the documents' parts: id, one column a signal, `keep`, `reason`."""
     tasks = {path.stem: (path, config) for path in document_paths(normalized)}
-    out.map_shards(score_part, tasks)
-    reasons = count_values(sorted((out.folder / FOLDER).glob("*.parquet")), "reason")
+    scored = out.map_shards(score_part, tasks, lazy=True)
+    reasons = added(part["reasons"] for part in scored.values())
     out.extra["low_quality"] = {reason: count for reason, count in reasons.items() if reason}
     out.record(rows_in=sum(reasons.values()), rows_out=sum(reasons.values()))
 
@@ -106,13 +108,16 @@ QUALITY = Stage(
 )
 
 
-def score_part(folder: Path, part: Path, config: QualityConfig) -> dict[str, int]:
-    """Score one part, one row group at a time."""
+def score_part(folder: Path, part: Path, config: QualityConfig) -> dict[str, Any]:
+    """Score one part, one row group at a time. Returns its rows, and how often each reason occurs."""
+    reasons = Counter[str]()
     nothing = pl.DataFrame(schema={"id": pl.String, "text": pl.String})
     with writing_part(folder / FOLDER / part.name, verdicts(nothing, config).to_arrow().schema) as out:
         for table in iterate_part(part, ["id", "text"]):
-            out.write(verdicts(as_frame(table), config).to_arrow())
-    return {"rows": out.rows}
+            rows = verdicts(as_frame(table), config)
+            reasons.update(value_counts(rows["reason"]))
+            out.write(rows.to_arrow())
+    return {"rows": out.rows, "reasons": reasons}
 
 
 def verdicts(documents: pl.DataFrame, config: QualityConfig) -> pl.DataFrame:

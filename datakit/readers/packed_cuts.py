@@ -76,17 +76,18 @@ def packed_spans(parts: Sequence[tuple[int, int]], counted: Sequence[Mapping[str
 
 def write_plain_parts(folder: Path, path: Path, stem: str, target_bytes: int) -> dict[str, Any]:
     """Decompress a file once, and write its lines as zstd files `<stem>-00000.jsonl.zst`, ... of at least `target_bytes` of
-    whole lines each, which are held in no memory. `parts`: name and line ends of each; `is_whole`: whether the file is.
+    whole lines each, which are held in no memory. `parts`: name, bytes and line ends of each; `is_whole`: whether the file is.
     """
     (folder / stem).parent.mkdir(parents=True, exist_ok=True)
-    parts: list[tuple[str, int]] = []
+    parts: list[tuple[str, int, int]] = []
     try:
         with decompressed(path) as stream:
             source = _Pushed(pieces(stream))
             while (first := next(source, None)) is not None:
                 name = f"{stem}-{len(parts):05d}.jsonl.zst"
                 with pa.output_stream(str(folder / name), compression="zstd") as sink:
-                    parts.append((name, _write_lines(sink, first, source, target_bytes)))
+                    ends = _write_lines(sink, first, source, target_bytes)
+                parts.append((name, (folder / name).stat().st_size, ends))
     except (pa.ArrowException, OSError) as error:
         if not is_damage(error):
             raise

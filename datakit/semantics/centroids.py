@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from datakit.dedup.part_files import save_part
 from datakit.semantics.embeddings import quantized
 from datakit.semantics.encoder import WIDTH
 from datakit.semantics.vectors import Scope, VectorPart, Vectors, lengths
@@ -38,6 +39,11 @@ class Clustering:
     def file(self, name: str) -> str:
         return f"{name}{self.number}"
 
+    @property
+    def centroids(self) -> str:
+        """Their file, below the scratch folder."""
+        return f"{self.file('centroids')}.npy"
+
 
 def sampled(scope: Scope, low: float, high: float) -> Vectors:
     """Return int8 [n, width]: the vectors whose ids are from `low` to `high` of all ids, in the order of ids."""
@@ -54,7 +60,7 @@ def sampled(scope: Scope, low: float, high: float) -> Vectors:
 def make_centroids(folder: Path, scope: Scope, by: Clustering) -> dict[str, int]:
     """One shard: write the centroids of a sample."""
     sample = sampled(scope, by.low, by.high)
-    save(folder / SCRATCH_FOLDER / f"{by.file('centroids')}.npy", centroids(sample, by.clusters, by.iterations))
+    save(folder / SCRATCH_FOLDER / by.centroids, centroids(sample, by.clusters, by.iterations))
     return {"sampled": len(sample)}
 
 
@@ -86,11 +92,10 @@ def nearest_centroids(vectors: Vectors, centres: Vectors) -> tuple[np.ndarray, n
 
 def assign_part(folder: Path, scope: Scope, part: VectorPart, by: Clustering) -> dict[str, int]:
     """Write the clusters of one part's documents: `bins` int64 [n] (cluster and bin), `counts` int64 [different bins, 2]."""
-    nearest, cosine = nearest_centroids(scope.load("vectors", part), load(scope.folder / f"{by.file('centroids')}.npy"))
+    nearest, cosine = nearest_centroids(scope.load("vectors", part), load(scope.folder / by.centroids))
     bins = nearest * BINS + np.clip(cosine * BINS, 0, BINS - 1).astype(np.int64)
-    end = f"-{part.index:06d}.npy"
-    save(folder / SCRATCH_FOLDER / f"{by.file('bins')}{end}", bins)
-    save(folder / SCRATCH_FOLDER / f"{by.file('counts')}{end}", np.stack(np.unique(bins, return_counts=True), axis=1))
+    counts = np.stack(np.unique(bins, return_counts=True), axis=1)
+    save_part(folder, part, **{by.file("bins"): bins, by.file("counts"): counts})
     return {"documents": len(nearest)}
 
 

@@ -91,7 +91,7 @@ def find_semantic_duplicates(
     """
     scope = Scope(out.folder / SCRATCH_FOLDER, vector_parts(normalized, embeddings, duplicates))
     workers = 1 if scope.rows < SMALL_SCOPE_ROWS else None
-    spilled = out.map_shards(spill_vectors, {f"spill-{p.index:06d}": (p,) for p in scope.parts}, workers)
+    spilled = out.map_shards(spill_vectors, {f"spill-{p.index:06d}": (p,) for p in scope.parts}, workers, lazy=True)
     documents = sum(int(str(part["vectors"])) for part in spilled.values())
     engine = out.execution.tables or LocalEngine(SCRATCH_FOLDER, workers)
     cuts, rounds = list[Pieces](), list[Numbered]()
@@ -99,8 +99,9 @@ def find_semantic_duplicates(
         cut, removed = _round(out, engine, config, scope, by, rounds[-1] if rounds else None, documents, workers)
         cuts.append(cut)
         rounds.append(removed)
-    arguments = scope, tuple(rounds), config.cosines, config.min_cosine, config.examples
-    done = out.map_shards(write_removed, {f"write-{p.index:06d}": (p, *arguments) for p in scope.parts}, workers)
+    read = scope.reading(("ids", "rows", "vectors") if len(rounds) > 1 else ("ids",))
+    arguments = read, tuple(rounds), config.cosines, config.min_cosine, config.examples
+    done = out.map_shards(write_removed, {f"write-{p.index:06d}": (p, *arguments) for p in scope.parts}, workers, lazy=True)
     totals = np.sum([part["removed"] for part in done.values()], axis=0).tolist()
     by_cosine = dict(zip(config.cosines, totals, strict=True))
     by_source = {part.source: 0 for part in scope.parts}
@@ -137,16 +138,20 @@ def _round(
     workers: int | None,
 ) -> tuple[Pieces, Numbered]:
     """Cluster the scope and walk its clusters. Returns the tasks, and what they remove of what stayed before."""
-    out.map_shards(make_centroids, {by.file("centroids"): (scope, by)}, 1)
-    assigned = {f"{by.file('assign')}-{p.index:06d}": (scope, p, by) for p in scope.parts}
-    out.map_shards(assign_part, assigned, workers)
+    sampled = scope.reading(("ids", "rows", "vectors"))
+    out.map_shards(make_centroids, {by.file("centroids"): (sampled, by)}, 1, lazy=True)
+    read = {p: scope.reading(("vectors",), [p], [by.centroids]) for p in scope.parts}
+    assigned = {f"{by.file('assign')}-{p.index:06d}": (read[p], p, by) for p in scope.parts}
+    out.map_shards(assign_part, assigned, workers, lazy=True)
+    out.bring(scope.folder / by.file("counts"))
     cut = pieces(_counts(scope, by), config.max_cluster_documents)
     size = documents * ROW_BYTES
-    tasks = [(scope, cut, by, before, group) for group in grouped(scope.parts, size)]
+    arrays = "ids", "rows", "vectors", by.file("bins")
+    tasks = [(scope.reading(arrays, group), cut, by, before, group) for group in grouped(scope.parts, size)]
     reduce = partial(walk_tasks, config.cosines)
     step = Shuffle(by.file("walk"), vector_rows, tasks, "task", reduce, range_count(size), spread=True)
     walked = engine.shuffle(out, step)
-    return cut, numbered(out, engine, walked, REMOVED, scope.rows, scope.folder, by.file("removed"))
+    return cut, numbered(out, engine, walked, REMOVED, scope.rows, by.file("removed"))
 
 
 def _counts(scope: Scope, by: Clustering) -> np.ndarray:

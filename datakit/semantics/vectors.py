@@ -15,13 +15,12 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from datakit.dedup.duplicates import document_source
+from datakit.dedup.part_files import PartFiles, save_part
 from datakit.documents.parts import document_paths
 from datakit.documents.schemas import CLUSTERS_FOLDER
 from datakit.semantics.embeddings import FOLDER
 from datakit.semantics.encoder import WIDTH
-from datakit.text.arrays import load, save
 from lineage.artifact.store import Artifact
-from lineage.shards.run import SCRATCH_FOLDER
 
 type Vectors = NDArray[np.int8]
 
@@ -40,19 +39,16 @@ class VectorPart:
 
 
 @dataclass(frozen=True)
-class Scope:
-    """The parts of a scope, and the flat files that `spill_vectors` wrote below a folder."""
+class Scope(PartFiles):
+    """The parts of a scope, and the flat files that `spill_vectors` wrote below a folder: `ids` uint64 [rows, 2]; of the n
+    documents that take part `rows` int64 [n] and `vectors` int8 [n, width].
+    """
 
-    folder: Path
     parts: tuple[VectorPart, ...]
 
     @property
     def rows(self) -> int:
         return self.parts[-1].first + self.parts[-1].rows
-
-    def load(self, name: str, part: VectorPart) -> np.ndarray:
-        """Map `ids` uint64 [rows, 2]; of the n that take part `rows` int64 [n] and `vectors` int8 [n, width]."""
-        return load(self.folder / f"{name}-{part.index:06d}.npy")
 
     def part_of(self, number: int) -> VectorPart:
         """Return the part that holds a document."""
@@ -119,10 +115,8 @@ def spill_vectors(folder: Path, part: VectorPart) -> dict[str, int]:
     found = table["vector"].to_pylist() if "vector" in table.column_names else [None] * len(ids)
     rows = [row for row, (name, vector) in enumerate(zip(ids, found, strict=True)) if vector and name not in removed]
     vectors = np.frombuffer(b"".join(found[row] for row in rows), np.int8).reshape(-1, WIDTH)
-    scratch, end = folder / SCRATCH_FOLDER, f"-{part.index:06d}.npy"
-    save(scratch / f"ids{end}", np.frombuffer(bytes.fromhex("".join(ids)), ">u8").astype(np.uint64).reshape(-1, 2))
-    save(scratch / f"rows{end}", np.array(rows, np.int64))
-    save(scratch / f"vectors{end}", vectors)
+    halves = np.frombuffer(bytes.fromhex("".join(ids)), ">u8").astype(np.uint64).reshape(-1, 2)
+    save_part(folder, part, ids=halves, rows=np.array(rows, np.int64), vectors=vectors)
     return {"vectors": len(rows), "removed": len(removed)}
 
 

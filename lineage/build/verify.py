@@ -1,9 +1,9 @@
 """Make a drifted artifact, or some of its shards, again with today's code in scratch space, and compare every byte.
 
 A stage with shards is resumed: shards that are not sampled are copied from the artifact as finished, so the code before and
-after the shards runs too, over all of them. If today's code makes other shards, or if the manifest lists none, the whole
-artifact is made. The recorded inputs are used. The comparison includes the statistics and extra facts of the manifest, which
-later stages read; those of a job (throughput) are left out.
+after the shards runs too, over all of them. If today's code makes other shards or reads a statistic that these lack, or if
+the manifest lists none, the whole artifact is made. The recorded inputs are used. The comparison includes the statistics and
+extra facts of the manifest, which later stages read; those of a job (throughput) are left out.
 """
 
 import datetime
@@ -21,6 +21,7 @@ from lineage.stage import Stage
 from lineage.storage.digests import identity_digest
 from lineage.trust.evidence import Evidence, record_evidence
 from lineage.trust.fingerprint import CODE_FINGERPRINT, Code, stage_code
+from lineage.writing.working_folder import discard_working_folder
 from lineage.writing.write import writing
 from lineage.writing.writer import adopt_shards
 
@@ -51,7 +52,15 @@ def verify(
         )
     code = stage_code(stage.module)
     sample = sampled(artifact, code, num_shards)
-    rebuilt = remake(artifact, stage, code, into, sample=sample, execution=execution, launcher=launcher)
+    try:
+        rebuilt = remake(artifact, stage, code, into, sample=sample, execution=execution, launcher=launcher)
+    except KeyError as error:
+        if not sample:
+            raise
+        log.info("%s: its shards have no statistic %s; the whole artifact is made again", artifact.name, error)
+        discard_working_folder(into, artifact.spec)
+        sample = frozenset()
+        rebuilt = remake(artifact, stage, code, into, execution=execution, launcher=launcher)
     if sample and rebuilt.shards.keys() != artifact.manifest.shards.keys():
         log.info("%s: today's code makes other shards; the whole artifact is made again", artifact.name)
         into.delete(Artifact(into, rebuilt))

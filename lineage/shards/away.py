@@ -15,6 +15,7 @@ from types import FunctionType
 from typing import Any
 
 from lineage.artifact.manifest import FileEntry
+from lineage.shards.reads import FilesOf
 from lineage.shards.run import PARTIAL_SUFFIX, SCRATCH_FOLDER, SHARD_FOLDER, Written
 from lineage.shards.shared import SharedShard, SharedShards, link_or_copy
 from lineage.storage.digests import file_digest
@@ -92,7 +93,7 @@ class AwayShards:
 
 
 def named_paths(root: Path, value: object) -> set[Path]:
-    """Return the paths below a folder that a value has at any depth, as paths or as text.
+    """Return the paths below a folder that a value has at any depth, as paths or as text; of a `FilesOf` those it names.
 
     >>> sorted(named_paths(Path("/w"), ([Path("/w/a")], {"b": "/w/b/c"}, Path("/elsewhere"), 1)))
     [PosixPath('/w/a'), PosixPath('/w/b/c')]
@@ -110,6 +111,9 @@ class _Pickler(pickle.Pickler):
         self._root, self._text, self._found = root, str(root), found
 
     def persistent_id(self, obj: object) -> object:
+        if isinstance(obj, FilesOf):
+            self._found.update(path for path in obj.paths if path.is_relative_to(self._root))
+            return True
         if isinstance(obj, PurePath) or (isinstance(obj, str) and obj.startswith(self._text)):
             path = Path(obj)
             if path.is_relative_to(self._root):

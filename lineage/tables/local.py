@@ -4,6 +4,9 @@ Every task writes one file with a record batch for each range. Every range maps 
 opens tasks times ranges files, each by its own offset. One task with one range writes no rows. In two levels a batch of a
 task's file is a group of ranges. A shard for each group and run of tasks maps the batches of these files, and writes a file
 with a record batch for each range of the group.
+
+Maps are lazy: a task fetches the files that its arguments name, each as a whole. So where runners make ranges or groups,
+every runner fetches the rows of all tasks, and with groups a range those of its group (docs/design/incomplete.md).
 """
 
 from collections.abc import Sequence
@@ -13,7 +16,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from lineage.tables.shuffle import Moved, Part, Shards, Shuffle, runs_of, saved, split, table_digest
+from lineage.tables.shuffle import Moved, Part, Shards, Shuffle, joined, runs_of, saved, split, table_digest
 
 
 @dataclass
@@ -35,15 +38,16 @@ class LocalEngine:
             return self._in_one(out, step, reduced)
         only, edges = replace(step, tasks=((),)), step.edges
         tasks = [f"{step.name}-rows-{i:06d}" for i in range(len(step.tasks))]
-        shards = {name: (only, rows, name, arguments, edges) for name, arguments in zip(tasks, step.tasks, strict=True)}
-        spilled = out.map_shards(write_rows, shards, self.workers)
+        split_only = replace(only, reduce=joined)  # a task needs no file that the reduction reads
+        shards = {name: (split_only, rows, name, arguments, edges) for name, arguments in zip(tasks, step.tasks, strict=True)}
+        spilled = out.map_shards(write_rows, shards, self.workers, lazy=True)
         paths = [out.folder / rows / f"{name}.arrow" for name in tasks]
         batches = [(paths, i) for i in range(step.ranges)]
         if len(edges) <= step.ranges:
-            batches = self._from_groups(out, only, rows, paths, edges)
+            batches = self._from_groups(out, split_only, rows, paths, edges)
         names = [f"{step.name}-range-{i:06d}" for i in range(step.ranges)]
         shards = {name: (only, reduced, name, *batch) for name, batch in zip(names, batches, strict=True)}
-        done = out.map_shards(reduce_range, shards, self.workers)
+        done = out.map_shards(reduce_range, shards, self.workers, lazy=True)
         parts = tuple(Part(**done[name], held=out.folder / reduced / f"{name}.arrow") for name in names)
         shuffled = sum(int(shard["bytes"]) for shard in spilled.values())
         self.moved.append(Moved(step.name, shuffled, sum(part.bytes for part in parts)))
@@ -61,19 +65,20 @@ class LocalEngine:
             shards |= {name: (step, rows, name, run, *of_group) for name, run in zip(names, runs, strict=True)}
             written = [out.folder / rows / f"{name}.arrow" for name in names]
             batches += [(written, i) for i in range(stop - start)]
-        out.map_shards(write_ranges, shards, self.workers)
+        out.map_shards(write_ranges, shards, self.workers, lazy=True)
         return batches
 
     def _in_one(self, out: Shards, step: Shuffle, reduced: Path) -> tuple[Part, ...]:
         """Run a small shuffle as one shard: its rows need no file."""
         name, only = f"{step.name}-whole", replace(step, tasks=((),))
         shards = {name: (only, reduced, name, step.tasks[0])}
-        done = dict(out.map_shards(read_and_reduce, shards, self.workers)[name])
+        done = dict(out.map_shards(read_and_reduce, shards, self.workers, lazy=True)[name])
         self.moved.append(Moved(step.name, int(done.pop("shuffled")), int(done["bytes"])))
         return (Part(**done, held=out.folder / reduced / f"{name}.arrow"),)
 
-    def table(self, part: Part) -> pa.Table:
+    def table(self, out: Shards, part: Part) -> pa.Table:
         """Map the file of one part."""
+        out.bring(part.held)
         return _mapped([part.held], 0)
 
 

@@ -107,9 +107,18 @@ class Shards(Protocol):
     folder: Path
 
     def map_shards(
-        self, function: Callable[..., Mapping[str, Any]], tasks: Mapping[str, tuple[object, ...]], workers: int | None = None
+        self,
+        function: Callable[..., Mapping[str, Any]],
+        tasks: Mapping[str, tuple[object, ...]],
+        workers: int | None = None,
+        *,
+        lazy: bool = False,
     ) -> Mapping[str, Mapping[str, Any]]:
         """Run shards that survive a kill, and return their statistics by name."""
+        ...
+
+    def bring(self, *paths: Path) -> None:
+        """Fetch files of lazy maps that other machines have made."""
         ...
 
 
@@ -123,7 +132,7 @@ class TableEngine(Protocol):
         """
         ...
 
-    def table(self, part: Part) -> pa.Table:
+    def table(self, out: Shards, part: Part) -> pa.Table:
         """Return the rows of one part."""
         ...
 

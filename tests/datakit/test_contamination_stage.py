@@ -1,10 +1,12 @@
 """The stage `datakit.contamination` on real artifacts: marks, unknown items, sharding, refusals."""
 
 import random
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+from inputs import made
 from test_contamination import PROSE, REPOSITORY, vendored_items
 
 import datakit.contamination.marks as contamination_stage
@@ -59,22 +61,26 @@ def clean_texts(count: int) -> list[str]:
     return [" ".join(random.Random(i).sample(words, len(words))) for i in range(count)]
 
 
-def marked(
-    store: Store, texts: list[str], questions: list[str] | None, config=None, part_bytes: int = 1 << 28, workers: int = 1
-):
+def scan_of(texts: list[str], questions: list[str] | None, config=None, part_bytes: int = 1 << 28) -> Node:
+    """A scan of some texts for some questions, or for the vendored items."""
     config = config or ContaminationConfig()
     documents = Node(("normalized",), "test", DOCUMENTS, {"texts": texts, "part_bytes": part_bytes})
     if questions is None:
         raw = Node(("raw",), "vendored", Stage("test.vendored", "1", write_vendored), {})
         suite = Node(("suite",), None, SUITE, SuiteConfig("vendored", vendored_tasks()), {"raw": raw})
-        build(store, raw)
     else:
         suite = Node(("suite",), None, ITEMS, questions)
     index = Node(("index", type(config).__name__), None, CONTAMINATION_INDEX, config, {"suites": (suite,)})
-    for node in (documents, suite, index):
-        build(store, node)
     inputs = {"normalized": documents, "suites": (suite,), "index": index}
-    node = Node(("contamination", type(config).__name__), "test", CONTAMINATION, config, inputs)
+    return Node(("contamination", type(config).__name__), "test", CONTAMINATION, config, inputs)
+
+
+def marked(
+    store: Store, texts: list[str], questions: list[str] | None, config=None, part_bytes: int = 1 << 28, workers: int = 1
+):
+    node = scan_of(texts, questions, config, part_bytes)
+    for parent in node.parents():
+        made(Path(store.root), parent)
     return build(store, node, execution=Execution(workers)).artifact
 
 

@@ -16,9 +16,9 @@ from test_contamination_stage import LEAK, QUESTIONS, clean_texts, marked
 
 import datakit.contamination.marks as contamination_stage
 from datakit.contamination.scan import ChannelMatch
-from datakit.contamination.tables import Piece, count, join_pieces, named, write_piece
+from datakit.contamination.tables import MARKS, Piece, count, join_marks, join_matches, named, tables_of, write_piece
 from datakit.contamination.tables import clean_texts as first_clean_texts
-from datakit.documents.parts import ROW_GROUP_ROWS, count_values, write_parquet
+from datakit.documents.parts import ROW_GROUP_ROWS, value_counts, write_parquet
 from datakit.text.byte_spans import cut_bytes
 from lineage.artifact.store import Store
 from lineage.storage.digests import text_digest
@@ -116,10 +116,11 @@ def test_rows_in_memory_do_not_grow_with_the_source(tmp_path, monkeypatch, num_p
         matches = [(each, ChannelMatch(row, row % 2, "near", 1.0, 0, 5, 5)) for row, each in enumerate(mine)]
         tallies[piece] = write_piece(scratch, piece, mine, named(matches[: -2 if at == num_pieces - 1 else None], names))
     alive = Alive(monkeypatch)
-    join_pieces(tmp_path / "out", scratch, pieces)
+    join_marks(tmp_path / "out", part.name, tables_of(scratch, MARKS, pieces))
+    join_matches(tmp_path / "out", scratch, pieces)
     joined = count(scratch, tallies)
-    clean = first_clean_texts(scratch, pieces, 2)
-    reasons = count_values([tmp_path / "out" / "marks" / part.name], "tier")
+    clean = first_clean_texts(scratch, pieces, 2, lambda path: None)
+    assert alive.most <= 3 * ROW_GROUP_ROWS
+    reasons = value_counts(pl.read_parquet(tmp_path / "out" / "marks" / part.name)["tier"])
     assert (joined.documents, joined.contaminated, clean) == (len(ids), len(ids) - 2, ids[-2:])
     assert reasons == {"": 2, "near": len(ids) - 2}
-    assert alive.most <= 3 * ROW_GROUP_ROWS

@@ -204,7 +204,7 @@ def test_the_filter_holds_every_key_and_few_others(tmp_path):
     keys, others = (generator.integers(0, 1 << 64, (1_000, 4), np.uint64) for _ in range(2))
     spilled = Spilled(tmp_path / ".scratch", (Part(0, 0, tmp_path, tmp_path, 0, 1_000),))
     for name, values in (("ids", keys[:, :2]), ("bands", keys[:, 2:]), ("signed", np.arange(1_000) > 0)):
-        save(spilled.folder / f"{name}-000000.npy", values)
+        save(spilled.folder / f"{name}/000000.npy", values)
     earlier.write_filter(tmp_path, spilled, spilled.parts, 3_000)
     held = load(spilled.folder / earlier.FILTER_FILE)
     assert earlier.holds(held, keys[:, 0]).all() and earlier.holds(held, keys[1:, 2:]).all()

@@ -26,8 +26,11 @@ class InFolder:
 
     folder: Path
 
-    def map_shards(self, function, tasks, workers=None):
+    def map_shards(self, function, tasks, workers=None, *, lazy=False):
         return {name: function(self.folder, *arguments) for name, arguments in tasks.items()}
+
+    def bring(self, *paths):
+        pass
 
 
 def rows_of(numbers, first):
@@ -43,7 +46,7 @@ def test_a_part_gets_its_own_rows_in_the_order_of_arrival(tmp_path_factory, numb
         engine, out = LocalEngine(SCRATCH_FOLDER), InFolder(tmp_path_factory.mktemp("s"))
         given_rows = [(numbers[:30], 0), (numbers[30:], 30)]
         parts = engine.shuffle(out, Shuffle("given", rows_of, given_rows, "number", lambda rows: rows, 3, spread=True))
-        found = numbered(out, engine, parts, ("number", "order"), 50, out.folder / "flat", "rows")
+        found = numbered(out, engine, parts, ("number", "order"), 50, "rows")
     stop = min(start + size, 50)
     assert range_bytes > 64 or len(numbers) < 5 or len(found.paths) > 1
     wanted = sorted((number, order) for order, number in enumerate(numbers) if start <= number < stop)
@@ -56,9 +59,9 @@ class Watched(LocalEngine):
 
     fetched: list[int] = field(default_factory=list)
 
-    def table(self, part):
+    def table(self, out, part):
         self.fetched.append(part.rows)
-        return super().table(part)
+        return super().table(out, part)
 
 
 def test_the_process_that_runs_the_stage_holds_one_range_at_a_time(tmp_path, monkeypatch):

@@ -149,15 +149,16 @@ def test_a_file_of_one_member_is_written_as_files_of_its_lines(
     content = b'{"text": "first"}\n' + b"\n".join(rows) + (b"\n" if is_ended else b"")
     (folder / "a").write_bytes(PACKERS[kind](content))
     made = write_plain_parts(folder, folder / "a", "parts/a", target)
-    held = [lines.decompressed(folder / name).read() for name, _ in made["parts"]]
-    assert b"".join(held) == content and [part.count(b"\n") for part in held] == [ends for _, ends in made["parts"]]
+    held = [lines.decompressed(folder / name).read() for name, *_ in made["parts"]]
+    assert b"".join(held) == content and [part.count(b"\n") for part in held] == [ends for *_, ends in made["parts"]]
     assert all(len(part) >= target and part.endswith(b"\n") for part in held[:-1])
     assert all(len(part[:-1].rpartition(b"\n")[0]) < target for part in held)
-    if made["parts"][-1][1]:
-        before = [sum(ends for _, ends in made["parts"][:i]) for i in range(len(held))]
-        whole = [lines.Span(0, (folder / n).stat().st_size, b) for (n, _), b in zip(made["parts"], before, strict=True)]
+    assert [size for _, size, _ in made["parts"]] == [(folder / name).stat().st_size for name, *_ in made["parts"]]
+    if made["parts"][-1][2]:
+        before = [sum(ends for *_, ends in made["parts"][:i]) for i in range(len(held))]
+        whole = [lines.Span(0, size, b) for (_, size, _), b in zip(made["parts"], before, strict=True)]
         pieces = zip(made["parts"], whole, strict=True)
-        records = [record for (name, _), span in pieces for record in read_records(JSONL, "a", folder / name, span)]
+        records = [record for (name, *_), span in pieces for record in read_records(JSONL, "a", folder / name, span)]
         assert records == read(folder / "a", [None])
 
 

@@ -208,7 +208,7 @@ def test_who_is_removed_for_a_document_that_goes_later_is_compared_with_the_one_
     vectors = padded((100,), (100, 5), (100, -5), (80, 60), (28, 96), (100, 0, 5))
     part = VectorPart(0, "a", tmp_path, tmp_path, tmp_path, 0, 6)
     for name, values in (("rows", np.arange(6)), ("vectors", vectors)):
-        save(tmp_path / f"{name}-000000.npy", values)
+        save(tmp_path / f"{name}/000000.npy", values)
     scope = Scope(tmp_path, (part,))
 
     def numbered(name: str, *rows: tuple[int, int, int, float]) -> Numbered:

@@ -64,7 +64,7 @@ def test_a_killed_worker_and_a_killed_machine_change_nothing(machines, tmp_path)
     machines.add()
     parts = components(here, engine, found, largest=1_000)
     assert [part.digest for part in parts] == [part.digest for part in expected]
-    assert [engine.table(part) for part in parts] == [local.table(part) for part in expected]
+    assert [engine.table(here, part) for part in parts] == [local.table(here, part) for part in expected]
     assert engine.moved == local.moved
 
 

@@ -31,8 +31,11 @@ class InFolder:
 
     folder: Path
 
-    def map_shards(self, function, tasks, workers=None):
+    def map_shards(self, function, tasks, workers=None, *, lazy=False):
         return {name: function(self.folder, *arguments) for name, arguments in tasks.items()}
+
+    def bring(self, *paths):
+        pass
 
 
 def rows_of(keys, first):
@@ -44,8 +47,8 @@ def firsts(rows):
     return pa.table({"number": numbers, "first": owners})
 
 
-def whole(engine, parts):
-    table = pa.concat_tables([engine.table(part) for part in parts])
+def whole(out, engine, parts):
+    table = pa.concat_tables([engine.table(out, part) for part in parts])
     return sorted(zip(*table.to_pydict().values(), strict=True))
 
 
@@ -54,7 +57,7 @@ def repeated(out, keys, tasks, ranges, name):
     step = -(-len(keys) // tasks)
     given_rows = [(keys[i : i + step], i) for i in range(0, len(keys), step)]
     engine = LocalEngine(SCRATCH_FOLDER)
-    return whole(engine, engine.shuffle(out, Shuffle(name, rows_of, given_rows, "key", firsts, ranges, spread=True)))
+    return whole(out, engine, engine.shuffle(out, Shuffle(name, rows_of, given_rows, "key", firsts, ranges, spread=True)))
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=40), st.integers(1, 4), st.integers(1, 7))
@@ -65,9 +68,9 @@ def test_however_rows_are_cut_each_meets_the_first_of_its_key(tmp_path_factory, 
 
 def test_the_ranges_cover_all_keys_in_order(tmp_path):
     keys = [0, 1, (1 << 63) - 1, 1 << 63, (1 << 64) - 1]
-    engine = LocalEngine(SCRATCH_FOLDER)
-    parts = engine.shuffle(InFolder(tmp_path), Shuffle("s", rows_of, [(keys, 0)], "key", lambda rows: rows, 4))
-    assert [engine.table(part)["key"].to_pylist() for part in parts] == [keys[:2], [keys[2]], [keys[3]], [keys[4]]]
+    engine, out = LocalEngine(SCRATCH_FOLDER), InFolder(tmp_path)
+    parts = engine.shuffle(out, Shuffle("s", rows_of, [(keys, 0)], "key", lambda rows: rows, 4))
+    assert [engine.table(out, part)["key"].to_pylist() for part in parts] == [keys[:2], [keys[2]], [keys[3]], [keys[4]]]
     assert engine.moved[0].shuffled == engine.moved[0].written == 16 * len(keys)
 
 
@@ -76,7 +79,7 @@ def test_ranges_of_numbers_below_a_bound_are_runs_in_order(tmp_path_factory, key
     engine, out = LocalEngine(SCRATCH_FOLDER), InFolder(tmp_path_factory.mktemp("s"))
     tasks = [(keys[::2], 0), (keys[1::2], 100)]
     parts = engine.shuffle(out, Shuffle("s", rows_of, tasks, "key", lambda rows: rows, ranges, below=100))
-    found = [engine.table(part)["key"].to_pylist() for part in parts]
+    found = [engine.table(out, part)["key"].to_pylist() for part in parts]
     assert [key for part in found for key in sorted(part)] == sorted(keys)
     assert all(key * ranges // 100 == index for index, part in enumerate(found) for key in part)
 
@@ -90,7 +93,7 @@ def test_two_levels_give_each_range_the_rows_of_one_in_the_same_order(tmp_path_f
             patch.setattr("lineage.tables.shuffle.MOST_OPENS", most)
             engine, out = LocalEngine(SCRATCH_FOLDER), InFolder(tmp_path_factory.mktemp("s"))
             found = engine.shuffle(out, Shuffle("s", rows_of, given_rows, "key", lambda rows: rows, ranges))
-        parts.append([engine.table(part).to_pydict() for part in found])
+        parts.append([engine.table(out, part).to_pydict() for part in found])
         moved.append(engine.moved)
     assert parts[0] == parts[1] and moved[0] == moved[1]
 
@@ -122,13 +125,13 @@ def held(out, engine, found):
 @given(EDGES, st.sampled_from([None, 0, 5]))
 def test_components_are_those_of_a_plain_search_in_one_task_and_in_rounds(tmp_path_factory, found, largest):
     engine, out = LocalEngine(SCRATCH_FOLDER), InFolder(tmp_path_factory.mktemp("s"))
-    assert whole(engine, components(out, engine, held(out, engine, found), largest=largest)) == reached(found)
+    assert whole(out, engine, components(out, engine, held(out, engine, found), largest=largest)) == reached(found)
 
 
 def test_a_long_chain_takes_few_rounds(tmp_path):
     numbers = np.random.default_rng(3).permutation(2_000).tolist()
     engine, out = LocalEngine(SCRATCH_FOLDER), InFolder(tmp_path)
-    stars = whole(engine, components(out, engine, held(out, engine, list(pairwise(numbers))), largest=0))
+    stars = whole(out, engine, components(out, engine, held(out, engine, list(pairwise(numbers))), largest=0))
     assert stars == [(0, number) for number in range(1, 2_000)]
     assert len(engine.moved) < 2 * 20
 

@@ -37,23 +37,29 @@ class Words:
     names: tuple[str, ...] = NAMES
 
 
-def write_shard(folder: Path, name: str, content: str) -> Mapping[str, int]:
+def write_shard(folder: Path, name: str, content: str, statistic: str = "letters") -> Mapping[str, int]:
     (folder / f"{name}.txt").write_text(content)
-    return {"letters": len(content)}
+    return {statistic: len(content)}
 
 
 def stage_of(
-    contents: Mapping[str, str], *, ending: str = "", fact: int = 0, domain: str = "web", code: str = "before"
+    contents: Mapping[str, str],
+    *,
+    ending: str = "",
+    fact: int = 0,
+    domain: str = "web",
+    code: str = "before",
+    statistic: str = "letters",
 ) -> Stage:
     """A stage in shards with a step after them; two of these are the same stage before and after an edit."""
 
     def write(out: Writer, config: Words) -> None:
-        done = out.map_shards(write_shard, {name: (name, content) for name, content in contents.items()})
+        done = out.map_shards(write_shard, {name: (name, content, statistic) for name, content in contents.items()})
         texts = [(out.folder / f"{name}.txt").read_text() for name in sorted(done)]
         (out.folder / "all.txt").write_text("".join(texts) + ending)
         out.extra["fact"] = {"deep": fact, CODE_FINGERPRINT: code}
         out.facts["domain"] = domain
-        out.record(rows_out=sum(int(str(s["letters"])) for s in done.values()))
+        out.record(rows_out=sum(int(str(s[statistic])) for s in done.values()))
 
     return Stage("tests.words", "1", write)
 
@@ -146,6 +152,11 @@ def test_another_cut_into_shards_with_the_same_bytes_is_made_as_a_whole(tmp_path
     evidence = verify(artifact, replace(renamed, run=write), Store(str(tmp_path / "s")), who="ada", num_shards=2)
     assert evidence.is_equal
     assert evidence.extent == "all of its files"
+
+
+def test_shards_without_a_statistic_that_the_code_reads_are_made_as_a_whole(tmp_path: Path) -> None:
+    _, evidence = ask(tmp_path, stage_of(SAME, statistic="characters"), stage_of(SAME))
+    assert evidence.is_equal and evidence.extent == "all of its files"
 
 
 def test_an_artifact_without_shards_on_record_is_made_as_a_whole(tmp_path: Path) -> None:

@@ -1,0 +1,78 @@
+"""How many bytes of earlier maps runners and the committing process fetch, over a bucket that counts them."""
+
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from gcs_server import GcsServer
+from inputs import Texts, quality, random_texts
+from test_contamination_stage import scan_of
+from test_contamination_templates import CONFIG, QUESTIONS, texts
+
+from lineage.artifact.manifest import MANIFEST_NAME
+from lineage.artifact.store import Artifact, Store
+from lineage.build.nodes import Node, spec_of
+from lineage.build.plan import build
+from lineage.build.shard_runner import Share, run_share
+from lineage.jobs.job import Job
+from lineage.shards.shared import RECORD_NAME, SHARED_FOLDER
+from lineage.trust.fingerprint import stage_code
+
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+RUNNERS = 2
+
+
+@pytest.fixture
+def bucket(server: GcsServer, tmp_path: Path) -> Store:
+    """All machines share the cache of inputs: what is counted is no input."""
+    return Store(server.bucket(uuid.uuid4().hex), scratch_folder=str(tmp_path / "scratch"))
+
+
+def job_of(store: Store, node: Node) -> Job:
+    def made(parent: Node) -> Artifact:
+        artifact = build(store, parent).artifact
+        artifact.folder()
+        return artifact
+
+    inputs = {name: tuple(map(made, given)) if isinstance(given, tuple) else made(given) for name, given in node.inputs.items()}
+    code = stage_code(node.stage.module)
+    return Job(store, spec_of(store, node), inputs, code.fingerprint, "", packages=tuple(code.packages))
+
+
+def fetched_by(server: GcsServer, action: Callable[[], object]) -> int:
+    before = server.bytes_read
+    action()
+    return server.bytes_read - before
+
+
+def test_nobody_fetches_a_table_of_quality(server: GcsServer, bucket: Store) -> None:
+    node = quality(Texts("here", tuple(random_texts(600, 20, seed=3)), part_bytes=20_000))
+    job = job_of(bucket, node)
+    for index in range(RUNNERS):
+        share = Share(index, RUNNERS)
+        assert fetched_by(server, lambda its=share: run_share(node.stage, node.config, job, its)) == 0
+    records = sum(size for name, size in bucket.storage.sizes(SHARED_FOLDER).items() if name.endswith(RECORD_NAME))
+    committing = fetched_by(server, lambda: build(bucket, node))
+    made = bucket.find(job.spec)
+    assert made is not None and made.manifest.statistics["rows_out"] == 600
+    written = sum(entry.bytes for entry in made.manifest.files)
+    manifests = 2 * bucket.storage.sizes(job.inputs["normalized"].spec.address)[MANIFEST_NAME]
+    assert committing < records + manifests + written / 4
+
+
+def test_a_runner_that_judges_pieces_again_fetches_their_tables_alone(server: GcsServer, bucket: Store) -> None:
+    node = scan_of(texts(30), QUESTIONS, CONFIG, part_bytes=6_000)
+    job = job_of(bucket, node)
+    for index in (*range(RUNNERS), 0):  # the scan, and the one shard that finds the templates
+        run_share(node.stage, node.config, job, Share(index, RUNNERS))
+    there = bucket.storage.sizes(SHARED_FOLDER)
+    records = sum(size for name, size in there.items() if name.endswith(RECORD_NAME))
+    fetched = fetched_by(server, lambda: run_share(node.stage, node.config, job, Share(0, RUNNERS)))
+    judged = {name.split("/judge-")[1].split("/")[0] for name in bucket.storage.sizes(SHARED_FOLDER) if "/judge-" in name}
+    assert len(judged) > 1
+    kinds = ("matches", "marks", "matched")
+    named = {f"scanned/{kind}/{piece}.parquet" for piece in judged for kind in kinds} | {".scratch/templates.parquet"}
+    own = sum(size for name, size in there.items() if name.endswith(tuple(named)))
+    assert own <= fetched <= own + records
+    assert own < (sum(there.values()) - records) / 2
