@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 from rensa import RMinHash  # pyrefly: ignore[missing-module-attribute]  (a compiled module without stubs)
 
-from datakit.documents.parts import document_paths, iterate_part, writing_part
+from datakit.documents.parts import iterate_part, parts_of_tasks, writing_part
 from datakit.text.shingles import batch_shingles, batches, distinct_in_segments, mix
 from lineage.artifact.store import Artifact
 from lineage.stage import Stage
@@ -61,7 +61,7 @@ def preset(name: str) -> MinHashConfig:
 
 def sign_documents(out: Writer, config: MinHashConfig, normalized: Artifact) -> None:
     """Write `minhash/part-*.parquet` beside the documents' parts: same names, same ids, same order."""
-    tasks = {path.stem: (path, config) for path in document_paths(normalized)}
+    tasks = {path.stem: (path, config) for path in parts_of_tasks(out, normalized)}
     done = out.map_shards(sign_part, tasks, lazy=True)
     rows = sum(int(str(s["rows"])) for s in done.values())
     out.record(rows_in=rows, rows_out=rows, too_short_to_sign=sum(int(str(s["unsigned"])) for s in done.values()))

@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 from datakit.documents.schemas import DOCUMENT_SCHEMA, ID, TEXT, check_schema
 from lineage.artifact.store import Artifact
 from lineage.storage.digests import Digested, DigestedFile
+from lineage.writing.writer import Writer
 
 ROW_GROUP_ROWS = 2_048
 ROW_GROUP_TEXT_BYTES = 16 << 20
@@ -162,6 +163,17 @@ def text_size(path: Path) -> tuple[int, int]:
 def document_paths(artifact: Artifact, split: str = DOCUMENTS) -> list[Path]:
     """Return the parts of a split in id order. Raises: ValueError if the artifact has none."""
     paths = artifact.files(".parquet", under=f"{split}/")
+    if not paths:
+        raise ValueError(f"{artifact.name} has no documents under {split}/")
+    return paths
+
+
+def parts_of_tasks(out: Writer, artifact: Artifact, split: str = DOCUMENTS) -> list[Path]:
+    """Return `document_paths` for the tasks of a map: a part on a bucket is fetched where a task that names it runs.
+
+    Raises: ValueError if the artifact has none.
+    """
+    paths = out.input_files(artifact, ".parquet", f"{split}/")
     if not paths:
         raise ValueError(f"{artifact.name} has no documents under {split}/")
     return paths

@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from datakit.documents.parts import added, as_frame, document_paths, iterate_part, slices, value_counts, writing_part
+from datakit.documents.parts import added, as_frame, iterate_part, parts_of_tasks, slices, value_counts, writing_part
 from datakit.quality.rule_sets import PROSE_DOMAINS, PUBLISHED, RuleSet, measured, verdict
 from datakit.sources.source import Domain
 from lineage.artifact.store import Artifact
@@ -53,7 +53,7 @@ def judge_documents(out: Writer, config: QualityRulesConfig, normalized: Artifac
     """Write `rules/part-*.parquet` beside the documents' parts: id, one column a signal, one reason a set ("" if it
     stays).
     """
-    tasks = {path.stem: (path, config) for path in document_paths(normalized)}
+    tasks = {path.stem: (path, config) for path in parts_of_tasks(out, normalized)}
     judged_parts = out.map_shards(judge_part, tasks, lazy=True).values()
     rows = sum(part["rows"] for part in judged_parts)
     out.extra["rule_sets"] = {rules.name: added(part["reasons"][rules.name] for part in judged_parts) for rules in config.sets}

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from datakit.documents.parts import as_frame, document_paths, iterate_part, slices, texts_of, writing_part
+from datakit.documents.parts import as_frame, iterate_part, parts_of_tasks, slices, texts_of, writing_part
 from datakit.quality.score_counts import DECIMALS, UNITS, ScoreCounts, first_of_groups
 from datakit.quality.scorer_model import Model
 from lineage.artifact.store import Artifact
@@ -34,10 +34,11 @@ class ScoresConfig:
 
 def score_source(out: Writer, config: ScoresConfig, normalized: Artifact, scorer: Artifact) -> None:
     """Write `scores/part-*.parquet` beside the documents' parts: id, score (0 to 1). Deciles with samples go into `extra`."""
-    parts, model = document_paths(normalized), Model.of(scorer)
+    parts, model = parts_of_tasks(out, normalized), Model.of(scorer)
     out.map_shards(score_part, {part.stem: (part, model) for part in parts})
     tables = [out.folder / FOLDER / part.name for part in parts]
     counts = ScoreCounts.of(tables)
+    out.bring(*parts)
     shown = deciles(tables, counts, parts, config.samples)
     out.extra["scores"] = {"scorer": scorer.manifest.extra["scorer"]["name"], "deciles": shown}
     out.record(rows_in=counts.total, rows_out=counts.total)

@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from datakit.documents.parts import added, as_frame, document_paths, iterate_part, value_counts, writing_part
+from datakit.documents.parts import added, as_frame, iterate_part, parts_of_tasks, value_counts, writing_part
 from datakit.quality.signals import SIGNALS, quality_signals
 from datakit.sources.source import Domain
 from lineage.artifact.store import Artifact
@@ -92,7 +92,7 @@ def quality_config(domain: Domain) -> QualityConfig:
 
 def score_documents(out: Writer, config: QualityConfig, normalized: Artifact) -> None:
     """Write `quality/part-*.parquet` beside the documents' parts: id, one column a signal, `keep`, `reason`."""
-    tasks = {path.stem: (path, config) for path in document_paths(normalized)}
+    tasks = {path.stem: (path, config) for path in parts_of_tasks(out, normalized)}
     scored = out.map_shards(score_part, tasks, lazy=True)
     reasons = added(part["reasons"] for part in scored.values())
     out.extra["low_quality"] = {reason: count for reason, count in reasons.items() if reason}

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from datakit.documents.parts import as_frame, document_paths, iterate_part, slices, writing_part
+from datakit.documents.parts import as_frame, iterate_part, parts_of_tasks, slices, writing_part
 from datakit.semantics.encoder import MAX_TOKENS, PACKAGE, SHA256, VERSION, WIDTH, SentenceEncoder
 from datakit.sources.source import Domain
 from lineage.artifact.store import Artifact
@@ -83,7 +83,7 @@ def embed_documents(out: Writer, config: EmbeddingsConfig, normalized: Artifact)
     """
     if config.reads:
         _encoder(config.max_tokens)
-    done = out.map_shards(embed_part, {path.stem: (path, config) for path in document_paths(normalized)}, lazy=True)
+    done = out.map_shards(embed_part, {path.stem: (path, config) for path in parts_of_tasks(out, normalized)}, lazy=True)
     counts = sum((Counter({name: int(str(n)) for name, n in part.items()}) for part in done.values()), Counter[str]())
     skipped = {name: counts[name] for name in ("code", "short") if counts[name]}
     out.extra["embeddings"] = {

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from datakit.documents.parts import as_frame, document_paths, iterate_part, slices, writing_part
+from datakit.documents.parts import as_frame, iterate_part, parts_of_tasks, slices, writing_part
 from lineage.artifact.store import Artifact
 from lineage.writing.writer import Writer
 
@@ -20,7 +20,7 @@ type Tagged = Callable[[pl.DataFrame], pl.DataFrame]
 
 def write_tags(out: Writer, normalized: Artifact, tag_part: Callable[..., dict[str, Any]], config: object, column: str) -> None:
     """Tag every part by a shard of its own; counts of the column's values go into `extra`, the most frequent first."""
-    tagged = out.map_shards(tag_part, {path.stem: (path, config) for path in document_paths(normalized)}, lazy=True)
+    tagged = out.map_shards(tag_part, {path.stem: (path, config) for path in parts_of_tasks(out, normalized)}, lazy=True)
     counts = sum((Counter(part["counts"]) for part in tagged.values()), Counter[str]())
     rows = sum(part["rows"] for part in tagged.values())
     out.extra["tags"] = {column: dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))}

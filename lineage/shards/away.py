@@ -14,6 +14,7 @@ from pathlib import Path, PurePath
 from types import FunctionType
 from typing import Any
 
+from lineage.artifact.later import is_later
 from lineage.artifact.manifest import FileEntry
 from lineage.shards.reads import FilesOf
 from lineage.shards.run import PARTIAL_SUFFIX, SCRATCH_FOLDER, SHARD_FOLDER, Written
@@ -94,6 +95,7 @@ class AwayShards:
 
 def named_paths(root: Path, value: object) -> set[Path]:
     """Return the paths below a folder that a value has at any depth, as paths or as text; of a `FilesOf` those it names.
+    Paths of inputs that are fetched later (`lineage.artifact.later`) are returned too.
 
     >>> sorted(named_paths(Path("/w"), ([Path("/w/a")], {"b": "/w/b/c"}, Path("/elsewhere"), 1)))
     [PosixPath('/w/a'), PosixPath('/w/b/c')]
@@ -116,7 +118,7 @@ class _Pickler(pickle.Pickler):
             return True
         if isinstance(obj, PurePath) or (isinstance(obj, str) and obj.startswith(self._text)):
             path = Path(obj)
-            if path.is_relative_to(self._root):
+            if path.is_relative_to(self._root) or is_later(path):
                 self._found.add(path)
             return True
         return True if isinstance(obj, FunctionType) else None  # None: look inside

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from lineage.artifact.later import fetch_named, files_later
 from lineage.artifact.manifest import FileEntry
 from lineage.artifact.spec import ArtifactSpec
 from lineage.artifact.store import Artifact, Store
@@ -66,6 +67,9 @@ class Writer:
 
     adopted: bool = False
 
+    fetches_inputs: bool = False
+    """Whether tasks name files of inputs that are not here yet (`input_files`)."""
+
     committed: Artifact | None = None
 
     @property
@@ -116,7 +120,7 @@ class Writer:
         elsewhere = self._fan_out(folder, tasks)
         there = self.away.shards
         here = {name: arguments for name, arguments in tasks.items() if name not in elsewhere and name not in there}
-        if there:
+        if there or self.fetches_inputs:
             self.bring(*named_paths(self.folder, [task for name, task in here.items() if folder.finished(name) is None]))
         ran = run_shards(
             folder,
@@ -140,11 +144,21 @@ class Writer:
         return finished
 
     def bring(self, *paths: Path) -> None:
-        """Fetch files of lazy maps that other machines have made, or all such files below a folder. Others are passed over.
+        """Fetch files of lazy maps that other machines have made, or all such files below a folder; and files of
+        `input_files`. Others are passed over.
 
         Raises: ValueError naming a file that is not as its shard wrote it.
         """
         self.away.bring(self.store.storage, self.folder, paths)
+        fetch_named(paths)
+
+    def input_files(self, artifact: Artifact, suffix: str = "", under: str = "") -> list[Path]:
+        """Return what `Artifact.files` returns; files of a remote input are fetched for the tasks that name them.
+
+        What the stage reads itself it gives to `bring` first.
+        """
+        self.fetches_inputs |= not artifact.store.storage.is_local
+        return files_later(artifact, suffix, under)
 
     def bytes_below(self, name: str) -> int:
         """Return the bytes of all files below a folder of the artifact, fetched or not."""

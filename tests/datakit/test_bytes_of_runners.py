@@ -2,11 +2,12 @@
 
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from gcs_server import GcsServer
-from inputs import Texts, quality, random_texts
+from inputs import Texts, documents, quality, random_texts
 from test_contamination_stage import scan_of
 from test_contamination_templates import CONFIG, QUESTIONS, texts
 
@@ -29,10 +30,11 @@ def bucket(server: GcsServer, tmp_path: Path) -> Store:
     return Store(server.bucket(uuid.uuid4().hex), scratch_folder=str(tmp_path / "scratch"))
 
 
-def job_of(store: Store, node: Node) -> Job:
+def job_of(store: Store, node: Node, *, fetched: bool = True) -> Job:
     def made(parent: Node) -> Artifact:
         artifact = build(store, parent).artifact
-        artifact.folder()
+        if fetched:
+            artifact.folder()
         return artifact
 
     inputs = {name: tuple(map(made, given)) if isinstance(given, tuple) else made(given) for name, given in node.inputs.items()}
@@ -46,19 +48,25 @@ def fetched_by(server: GcsServer, action: Callable[[], object]) -> int:
     return server.bytes_read - before
 
 
-def test_nobody_fetches_a_table_of_quality(server: GcsServer, bucket: Store) -> None:
-    node = quality(Texts("here", tuple(random_texts(600, 20, seed=3)), part_bytes=20_000))
-    job = job_of(bucket, node)
+def test_runners_fetch_their_own_documents_and_nobody_a_table_of_quality(server: GcsServer, bucket: Store) -> None:
+    source = Texts("here", tuple(random_texts(600, 20, seed=3)), part_bytes=20_000)
+    node, texts_made = quality(source), build(bucket, documents(source)).artifact
+    parts = sorted(texts_made.manifest.files, key=lambda entry: entry.path)
+    assert len(parts) > RUNNERS
     for index in range(RUNNERS):
-        share = Share(index, RUNNERS)
-        assert fetched_by(server, lambda its=share: run_share(node.stage, node.config, job, its)) == 0
+        machine = replace(bucket, scratch_folder=f"{bucket.scratch}-{index}")
+        job, share = job_of(machine, node, fetched=False), Share(index, RUNNERS)
+        own = sum(entry.bytes for entry in parts[index::RUNNERS])
+        assert fetched_by(server, lambda its=job, of=share: run_share(node.stage, node.config, its, of)) == own
     records = sum(size for name, size in bucket.storage.sizes(SHARED_FOLDER).items() if name.endswith(RECORD_NAME))
     committing = fetched_by(server, lambda: build(bucket, node))
-    made = bucket.find(job.spec)
+    made = bucket.find(spec_of(bucket, node))
     assert made is not None and made.manifest.statistics["rows_out"] == 600
     written = sum(entry.bytes for entry in made.manifest.files)
-    manifests = 2 * bucket.storage.sizes(job.inputs["normalized"].spec.address)[MANIFEST_NAME]
+    manifests = 2 * bucket.storage.sizes(texts_made.spec.address)[MANIFEST_NAME]
     assert committing < records + manifests + written / 4
+    whole = build(replace(bucket, scratch_folder=f"{bucket.scratch}-whole", root=f"{bucket.root}/whole"), documents(source))
+    assert build(whole.artifact.store, node).artifact.data_version == made.data_version, "one process fetches every part"
 
 
 def test_a_runner_that_judges_pieces_again_fetches_their_tables_alone(server: GcsServer, bucket: Store) -> None:
