@@ -9,7 +9,7 @@ sections 9.1 and 5).
 """
 
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal
@@ -17,6 +17,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from datakit.text.folding_blocks import FoldingBlocks, folding_blocks
 from datakit.text.invisible import INVISIBLE
 
 KEPT, FOLLOWS, CHANGED, DROPPED, LEFT = (kind << 10 for kind in range(5))
@@ -54,16 +55,14 @@ class FoldingTable:
     places: NDArray[np.uint32]
     """[code points]: where the folding of a `CHANGED` one lies in `pool`: its length in bytes, then UTF-8."""
     pool: NDArray[np.uint8]
-    stops: NDArray[np.uint8]
-    """[pairs of bytes, the first the high one]: whether a character of UTF-8 that begins with them may be other than
-    `KEPT`. All that begin with one pair of three bytes stop if one does, and all of four bytes.
-    """
+    blocks: FoldingBlocks
 
 
 @cache
 def folding_table() -> FoldingTable:
     """Return the table of this Python's Unicode version, made once in a process that meets characters beyond ASCII."""
     actions, places, pool = np.zeros(0x110000, np.uint16), np.zeros(0x110000, np.uint32), bytearray()
+    in_place: dict[int, int] = {}
     letters = [chr(code) for block in _LOOKED_UP for code in block]
     whole = _each(letters, "NFKD")
     composed = _each(letters, "NFKC")
@@ -82,22 +81,31 @@ def folding_table() -> FoldingTable:
             if kind == CHANGED:
                 places[ord(letter)] = len(pool)
                 pool += bytes([len(change)]) + change
+                if len(change) == size:
+                    in_place[ord(letter)] = int.from_bytes(letter.encode(), "little") ^ int.from_bytes(change, "little")
         else:
             bits = combining | SECOND * (letter in second) | FIRST * (letter in first)
             kind = FOLLOWS if letter == apart == lower else LEFT
         actions[ord(letter)] = kind | bits
     actions[_OPEN_SYLLABLES] = FIRST
     actions[[ord(letter) for letter in INVISIBLE.findall("".join(letters)) for letter in letter]] = DROPPED
-    return FoldingTable(actions, places, np.frombuffer(bytes(pool), np.uint8), _stops(actions >= FOLLOWS))
+    return FoldingTable(actions, places, np.frombuffer(bytes(pool), np.uint8), _blocks(actions[:0x10000], in_place))
 
 
-def _stops(is_other: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    two, three = np.arange(0x80, 0x800), np.arange(0x800, 0x10000, 64)
-    stops = np.zeros(0x10000, np.uint8)
-    stops[(0xC0 | two >> 6) << 8 | 0x80 | two & 63] = is_other[two]
-    stops[(0xE0 | three >> 12) << 8 | 0x80 | three >> 6 & 63] = is_other[0x800:0x10000].reshape(-1, 64).any(axis=1)
-    stops[0xF000:0xF500] = 1
-    return stops
+def _blocks(actions: NDArray[np.uint16], in_place: Mapping[int, int]) -> FoldingBlocks:
+    """Arrange the actions; `in_place`: what changes in the bytes of those that fold to as many bytes."""
+    changes = np.zeros(actions.size, np.int64)
+    changed = [code for code in in_place if code < actions.size and actions[code] & KIND == CHANGED]
+    changes[changed] = [in_place[code] for code in changed]
+    is_mark, is_classed = actions & KIND == FOLLOWS, actions & CLASS != 0
+    return folding_blocks(
+        changes,
+        stops=(actions >= CHANGED) & (changes == 0),
+        is_classed=is_classed,
+        may_compose=(actions & FIRST != 0) | is_mark & is_classed,  # Through such a mark.
+        not_after_classed=is_mark & is_classed,
+        not_after_composing=is_mark & (actions & SECOND != 0),
+    )
 
 
 def _each(texts: Iterable[str], form: Literal["NFKC", "NFKD"]) -> list[str]:
