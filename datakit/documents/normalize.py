@@ -36,6 +36,8 @@ from lineage.writing.writer import Writer
 CUT = Cut()
 RUNS = f"{SCRATCH_FOLDER}/runs"
 SAMPLES = f"{SCRATCH_FOLDER}/samples"
+METADATA = json.JSONEncoder(ensure_ascii=False)
+"""One for all: `json.dumps` makes another for each document."""
 
 
 @dataclass(frozen=True)
@@ -133,8 +135,8 @@ def parse_shard(folder: Path, index: int, pieces: Sequence[Piece], config: Norma
             dropped.add(source_id, reason, _encodable((record.text or "")[:SAMPLE_CHARS]), order)
         else:
             assert isinstance(record, Record)  # `clean` returns no text for Unreadable.
-            metadata = json.dumps({"source_id": source_id, **_kept_fields(record, whitespace)}, ensure_ascii=False)
-            runs.add((cleaned.id, cleaned.text, config.source, metadata, order), cleaned.num_bytes)
+            metadata = METADATA.encode({"source_id": source_id, **_kept_fields(record, whitespace)})
+            runs.add((cleaned.id, cleaned.text, config.source, metadata, order))
         order += 1
     runs.flush()
     dropped.write(folder / SAMPLES / f"parsed-{index:05d}.parquet")
@@ -191,11 +193,10 @@ def merge_part(
 
 @dataclass(frozen=True)
 class Cleaned:
-    """A text worth keeping, with its id and the bytes of its UTF-8."""
+    """A text worth keeping, in UTF-8, with its id."""
 
     id: str
-    text: str
-    num_bytes: int
+    text: bytes
 
 
 def clean(record: Record | Unreadable, whitespace: WhitespaceCap) -> tuple[Cleaned | None, int, str]:
@@ -212,7 +213,7 @@ def clean(record: Record | Unreadable, whitespace: WhitespaceCap) -> tuple[Clean
     encoded = utf8(text)
     if encoded is None:
         return None, 0, LONE_SURROGATE
-    return Cleaned(utf8_digest(encoded), text, len(encoded)), runs, ""
+    return Cleaned(utf8_digest(encoded), encoded), runs, ""
 
 
 def _kept_fields(record: Record, whitespace: WhitespaceCap) -> dict[str, str]:

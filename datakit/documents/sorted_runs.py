@@ -3,13 +3,13 @@ ids.
 
 Runs are Arrow files of small blocks, compressed with lz4: with zstd-1 they are a third smaller, and normalization takes a
 sixth more CPU seconds. A block that lies across the ends of two ranges is read for both, so blocks are small and runs are
-long. A merge reads all runs together, in rounds. It holds a stretch of blocks of each run, twice `fan_in` blocks over all
-runs, and a round takes the rows up to the median of the ids with which the runs' stretches end; runs that end before it read
+long. A merge reads all runs together, in rounds. It holds a stretch of blocks of each run, `held_blocks` over all runs or
+one of each, and a round takes the rows up to the median of the ids with which the runs' stretches end; runs that end before it read
 another stretch. Ids are hashes, so the stretches of all runs cover about the same range, and a round takes about what is
 in memory. (Up to the smallest of those ids a round would take a share of one stretch: rounds would grow with the square
 of the runs.)
 
-Memory: `run_bytes` of text while runs are made, `2 * fan_in * block_bytes` while they are merged, plus the longest
+Memory: `run_bytes` of text while runs are made, `2 * fan_in * block_bytes` at most while they are merged, plus the longest
 documents. More than `fan_in` runs are merged in groups first: one more pass from about 4 GB of plain JSONL (runs of
 `shard_bytes`) and 16 GB of compressed files, a second from 2 and 8 TB.
 """
@@ -55,8 +55,10 @@ class Cut:
 
     @property
     def held_blocks(self) -> int:
-        """Blocks of all runs together that a merge holds."""
-        return 2 * self.fan_in
+        """Blocks of all runs together that a merge holds: four times as many took twice the time, because a round's copies of
+        texts then are in memory that the system gives out anew (2026-11-27).
+        """
+        return self.fan_in // 2
 
     def __post_init__(self) -> None:
         for name, least in (("shard_bytes", 1), ("run_bytes", 1), ("block_bytes", 1), ("fan_in", 2), ("rewritten_bytes", 1)):
@@ -82,8 +84,8 @@ class IdRange:
         return self.low <= id < self.high
 
 
-type Row = tuple[str, str, str, str, int]
-"""id, text, source, metadata, order."""
+type Row = tuple[str, bytes, str, str, int]
+"""id, text in UTF-8, source, metadata, order."""
 
 
 @dataclass
@@ -107,8 +109,9 @@ class RunWriter:
     _rows: list[Row] = field(default_factory=list)
     _held_bytes: int = 0
 
-    def add(self, row: Row, size: int) -> None:
-        """Add a document of `size` bytes of text; write a run if there are enough."""
+    def add(self, row: Row) -> None:
+        """Add a document; write a run if there are enough."""
+        size = len(row[1])
         self._rows.append(row)
         self._held_bytes += size
         self.documents += 1
@@ -133,8 +136,11 @@ class RunWriter:
 
 
 def _table(rows: Sequence[Row]) -> pa.Table:
-    columns = zip(*rows, strict=True)
-    return pa.Table.from_arrays([pa.array(c, f.type) for c, f in zip(columns, RUN_SCHEMA, strict=True)], schema=RUN_SCHEMA)
+    ids, texts, *others = zip(*rows, strict=True)
+    ends = np.cumsum([0, *map(len, texts)], dtype=np.int64)
+    text = pa.LargeStringArray.from_buffers(len(texts), pa.py_buffer(ends), pa.py_buffer(b"".join(texts)))
+    columns = [pa.array(ids), text, *map(pa.array, others)]
+    return pa.Table.from_arrays(columns, schema=RUN_SCHEMA)
 
 
 def merge_into_run(path: Path, runs: Sequence[Path], cut: Cut) -> Iterator[pa.Table]:

@@ -85,8 +85,9 @@ def read_records(format: Records, name: str, path: Path, span: Span | None = Non
 
 def value(row: Mapping[str, Any], field: str) -> Any:
     """Return a field of a record by its dotted path; None if absent. `metadata` may itself be a JSON string."""
-    inner: Any = row
-    for part in field.split("."):
+    first, *others = field.split(".")
+    inner = row.get(first)
+    for part in others:
         if isinstance(inner, str):
             try:
                 inner = json.loads(inner)

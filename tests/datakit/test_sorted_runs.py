@@ -188,7 +188,7 @@ def test_a_merge_holds_few_blocks_of_every_run(tmp_path: Path, held: int, stretc
     writer = RunWriter(tmp_path, "r", cut, on_repeated=lambda rows: None)
     ids = [text_digest(str(i)) for i in range(1_000)]
     for order, i in enumerate(ids):
-        writer.add((i, i, "s", "{}", order), len(i))
+        writer.add((i, i.encode(), "s", "{}", order))
     writer.flush()
     runs = [tmp_path / run for run in writer.runs]
     assert len(runs) == 20
@@ -203,7 +203,7 @@ def test_a_merge_reads_only_the_blocks_of_its_range(tmp_path: Path) -> None:
     writer = RunWriter(tmp_path, "r", Cut(block_bytes=8_000), on_repeated=lambda rows: None)
     for order in range(1_000):
         text = np.random.default_rng(order).bytes(1_000).hex()
-        writer.add((text_digest(text), text, "s", "{}", order), len(text))
+        writer.add((text_digest(text), text.encode(), "s", "{}", order))
     writer.flush()
     (run,) = (tmp_path / name for name in writer.runs)
     before = bytes_passed()[0]
