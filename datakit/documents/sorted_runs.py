@@ -4,10 +4,10 @@ ids.
 Runs are Arrow files of small blocks, compressed with lz4: with zstd-1 they are a third smaller, and normalization takes a
 sixth more CPU seconds. A block that lies across the ends of two ranges is read for both, so blocks are small and runs are
 long. A merge reads all runs together, in rounds. It holds a stretch of blocks of each run, `held_blocks` over all runs or
-one of each, and a round takes the rows up to the median of the ids with which the runs' stretches end; runs that end before it read
-another stretch. Ids are hashes, so the stretches of all runs cover about the same range, and a round takes about what is
-in memory. (Up to the smallest of those ids a round would take a share of one stretch: rounds would grow with the square
-of the runs.)
+one of each, and a round takes the rows up to the median of the ids with which the runs' stretches end; runs that end before
+it read another stretch. Ids are hashes, so the stretches of all runs cover about the same range, and a round takes about
+what is in memory. (Up to the smallest of those ids a round would take a share of one stretch: rounds would grow with the
+square of the runs.)
 
 Memory: `run_bytes` of text while runs are made, `2 * fan_in * block_bytes` at most while they are merged, plus the longest
 documents. More than `fan_in` runs are merged in groups first: one more pass from about 4 GB of plain JSONL (runs of
