@@ -20,8 +20,9 @@ import polars as pl
 
 from benchmarks.paraphrase_tier import ParaphraseConfig, paraphrase_matches
 from benchmarks.planted_leaks import read_data
-from datakit.contamination.channels import CHANNELS, channel_table, index_items
+from datakit.contamination.channels import CHANNELS, channel_table
 from datakit.contamination.coverage import ContaminationConfig
+from datakit.contamination.item_grams import index_items
 from datakit.contamination.scan import scan
 from datakit.semantics.encoder import SentenceEncoder
 from datakit.text.canonical_text import canonical_bytes

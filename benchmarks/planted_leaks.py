@@ -22,8 +22,9 @@ import polars as pl
 
 from benchmarks.process_use import peak_mib
 from benchmarks.rival_policies.policies import rival_policies
-from datakit.contamination.channels import ITEM_KEY, ItemIndex, channel_table, index_items
+from datakit.contamination.channels import ITEM_KEY, ItemIndex, channel_table
 from datakit.contamination.coverage import ContaminationConfig
+from datakit.contamination.item_grams import index_items
 from datakit.contamination.leak_forms import EDITED_12, FORMAT_CHANGES, LEAK_FORMS, Form, Item, verbatim
 from datakit.contamination.protocol import Policy, count_table, text_batches
 from datakit.documents.parts import document_paths

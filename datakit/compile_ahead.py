@@ -6,7 +6,7 @@ ten seconds.
 
 import polars as pl
 
-from datakit.contamination.channels import index_items
+from datakit.contamination.item_grams import index_items
 from datakit.contamination.policy import WindowRules
 from datakit.contamination.scan import scan
 from datakit.dedup.minhash import MinHashConfig, sign_texts

@@ -1,6 +1,6 @@
 """Compiled tests that reject most places before they are scored: what they reject cannot match.
 
-The scorers (`policy.best_window`, `alignment`) are array code and take 70 us a pair of a document and a channel; four of
+The scorers (`windows.best_window`, `alignment`) are array code and take 70 us a pair of a document and a channel; four of
 five pairs come to nothing. These loops take about 1 us. They add in another order than the scorers do, so they reject
 only what misses a limit by more than `SLACK`. What they let pass is scored as before, so no result depends on them.
 """

@@ -9,8 +9,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from datakit.contamination.channels import ItemIndex, channel_table, index_items
+from datakit.contamination.channels import ItemIndex, channel_table
 from datakit.contamination.halves import finds_halves
+from datakit.contamination.item_grams import index_items
 from datakit.contamination.policy import WindowRules
 from datakit.contamination.protocol import ChannelMatch, CommonGrams, GramCounts
 from datakit.contamination.scan import scan, scan_counting, standing_pairs

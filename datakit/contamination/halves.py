@@ -9,8 +9,10 @@ and is at least a partial match. Of such questions, copies with 12 % of their wo
 import numpy as np
 from numpy.typing import NDArray
 
-from datakit.contamination.channels import ChannelGrams, segment_sums
-from datakit.contamination.policy import WindowRules, word_weights
+from datakit.contamination.channels import ChannelGrams
+from datakit.contamination.item_grams import segment_sums
+from datakit.contamination.policy import WindowRules
+from datakit.contamination.windows import word_weights
 from datakit.text.ngram_index import Ints
 
 _ROUNDING = 1e-6

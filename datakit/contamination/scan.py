@@ -11,8 +11,9 @@ import numpy as np
 from datakit.contamination.alignment import Placed, aligned_windows
 from datakit.contamination.bounds import may_match
 from datakit.contamination.channels import ChannelGrams, ItemIndex
-from datakit.contamination.policy import Window, WindowRules, best_window
+from datakit.contamination.policy import Window, WindowRules
 from datakit.contamination.protocol import ChannelMatch, GramCounts
+from datakit.contamination.windows import best_window
 from datakit.text.byte_spans import Span, byte_spans
 from datakit.text.canonical_text import canonical_batch, token_spans
 from datakit.text.ngram_index import Floats, Ints, UInt64s, Words, grams_in_table, hash_buffer

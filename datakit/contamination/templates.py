@@ -16,7 +16,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from datakit.contamination.channels import ChannelGrams, ItemIndex
-from datakit.contamination.policy import WindowRules, word_weights
+from datakit.contamination.policy import WindowRules
+from datakit.contamination.windows import word_weights
 from datakit.text.ngram_index import GramIndex, UInt64s, build_index
 
 

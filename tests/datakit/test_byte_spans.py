@@ -9,9 +9,10 @@ from test_contamination import item_table
 
 from benchmarks.rival_policies.datatrove import DatatrovePolicy
 from benchmarks.rival_policies.marin import MarinPolicy
-from datakit.contamination.channels import channel_table, index_items
+from datakit.contamination.channels import channel_table
 from datakit.contamination.coverage import ContaminationConfig
 from datakit.contamination.gpt3 import GptPolicy
+from datakit.contamination.item_grams import index_items
 from datakit.contamination.protocol import ChannelMatch, Policy
 from datakit.contamination.scan import scan
 from datakit.contamination.tulu import TuluPolicy

@@ -9,8 +9,9 @@ import polars as pl
 import pytest
 from slow_scan import item_table
 
-from datakit.contamination.channels import ItemIndex, channel_table, index_items
+from datakit.contamination.channels import ItemIndex, channel_table
 from datakit.contamination.coverage import ContaminationConfig
+from datakit.contamination.item_grams import index_items
 from datakit.contamination.scan import scan
 from datakit.readers.conversations import conversation_record
 from datakit.sources.record import Record

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from slow_scan import item_table, slow_scan
 
-from datakit.contamination.channels import channel_table, index_items
+from datakit.contamination.channels import channel_table
 from datakit.contamination.coverage import ContaminationConfig
+from datakit.contamination.item_grams import index_items
 from datakit.contamination.scan import scan
 
 VOCABULARY = ["river", "stone", "of", "7", "12", "light", "a"]

@@ -8,8 +8,9 @@ from test_contamination import PROSE, item_table
 from test_contamination_stage import clean_texts, marked
 
 import datakit.contamination.marks as contamination_stage
-from datakit.contamination.channels import channel_table, index_items
+from datakit.contamination.channels import channel_table
 from datakit.contamination.coverage import ContaminationConfig
+from datakit.contamination.item_grams import index_items
 from datakit.contamination.protocol import COUNT_SCHEMA
 from datakit.contamination.templates import without_templates
 from datakit.invariants import check_cleared_items
