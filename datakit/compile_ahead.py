@@ -16,7 +16,10 @@ from datakit.text.canonical_text import canonical_batch, token_spans
 from datakit.text.ngram_index import bit_table, grams_in_table, hash_buffer
 from datakit.text.shingles import jaccard, shingle_sets
 
-TEXTS = ("The first document, of a few words: “so it is”.", "Another one, with 1,000 words or fewer.\n\nAnd a paragraph.")
+TEXTS = (
+    "The first document, of a few words: “so it is”, cafe\u0301.",
+    "Another one, with 1,000 words or fewer.\n\nAnd a paragraph.",
+)
 
 
 def compile_ahead() -> None:

@@ -12,13 +12,14 @@ Measured on 14,920 documents against 28,951 items, 2026-11-21: benchmarks/notes/
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from datakit.contamination.answers import answer_ends
-from datakit.contamination.bounds import may_align
+from datakit.contamination.bounds import may_align, placements_that_may_align
 from datakit.contamination.policy import Window, WindowRules
 from datakit.text.arrays import load_all, save_all
 from datakit.text.ngram_index import Floats, GramIndex, Ints, UInt64s, grams_in_table
@@ -54,6 +55,11 @@ class AlignedChannels:
     answered: Floats
     seeds: GramIndex
     answered_seeds: GramIndex
+
+    @cached_property
+    def least(self) -> Floats:
+        """Return the lowest score that matters [channels]."""
+        return np.minimum(np.minimum(self.needed, self.partial), self.answered)
 
     def save(self, folder: Path) -> None:
         self.seeds.save(folder / "seeds")
@@ -142,8 +148,9 @@ def aligned_windows(
 def _placements(words: UInt64s, bounds: Ints, begins: Ints, channels: AlignedChannels, config: WindowRules) -> Placements:
     """Return every place of a channel in a document, with the scores that count there."""
     short = channels.answered_seeds
-    any_text = _seeded(words, bounds, begins, channels.seeds)
-    if_answered = _seeded(words, bounds, grams_in_table(short.table, words, short.n), short)
+    any_text = _seeded(words, bounds, begins, channels.seeds, channels, channels.least, config.align_slack)
+    begins = grams_in_table(short.table, words, short.n)
+    if_answered = _seeded(words, bounds, begins, short, channels, channels.answered, config.align_slack)
     rows = np.concatenate([any_text, if_answered])
     wanted = channels.answers, channels.hashes, channels.information, channels.bounds
     ends = answer_ends(words, bounds, rows, *wanted, config.answer_gap_words, config.aligned_share)
@@ -156,13 +163,16 @@ def _placements(words: UInt64s, bounds: Ints, begins: Ints, channels: AlignedCha
     return Placements(documents, channel, starts, ends, needed, least)
 
 
-def _seeded(words: UInt64s, bounds: Ints, begins: Ints, seeds: GramIndex) -> Ints:
-    """Return int64 [placements, 3], document, channel and start: each place once, however many seeds agree on it."""
-    where, channel, position = seeds.expand(*seeds.lookup_at(words, bounds, begins))
-    documents = np.searchsorted(bounds, where, side="right") - 1
-    starts = where - position
-    order = np.lexsort((starts, channel, documents))
-    rows = np.stack([documents, channel, starts], axis=1)[order]
+def _seeded(
+    words: UInt64s, bounds: Ints, begins: Ints, seeds: GramIndex, channels: AlignedChannels, least: Floats, slack: int
+) -> Ints:
+    """Return int64 [placements, 3], document, channel and start, that may reach the score `least` [channels]: each place
+    once, however many seeds agree on it.
+    """
+    hits, postings = seeds.lookup_at(words, bounds, begins), (seeds.offsets, seeds.channels, seeds.positions)
+    wanted = channels.hashes, channels.information, channels.bounds, least
+    rows = placements_that_may_align(words, bounds, *hits, *postings, *wanted, slack)
+    rows = rows[np.lexsort(rows.T[::-1])]
     is_new = np.ones(len(rows), np.bool_)
     is_new[1:] = np.any(np.diff(rows, axis=0) != 0, axis=1)
     return rows[is_new]

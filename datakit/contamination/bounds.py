@@ -15,6 +15,9 @@ SLACK = 1e-4
 """Far above rounding: weights of channels are rounded to 6 digits, and scores too."""
 
 
+_REMEMBERED = 1 << 10
+
+
 @compiled
 def may_match(
     pairs: Ints,
@@ -135,3 +138,59 @@ def may_align(
                     break
         may[row] = in_place >= few and known_in_place >= known * score
     return may
+
+
+@compiled
+def placements_that_may_align(
+    words: UInt64s,
+    bounds: Ints,
+    places: Ints,
+    documents: Ints,
+    seeds: Ints,
+    offsets: Ints,
+    posting_channels: Ints,
+    posting_positions: Ints,
+    hashes: UInt64s,
+    information: Floats,
+    channel_bounds: Ints,
+    least: Floats,
+    slack: int,
+) -> Ints:
+    """Return int64 [placements, 3], document, channel, start: where seeds place a channel that `may_align` lets pass.
+
+    `places`, `documents` and `seeds` [hits], by place: seeds that were found (`GramIndex.lookup_at`). `least` [channels]: the
+    lowest score that matters. A placement that was just tested is not tested again; it may be returned more than once.
+    """
+    most = 0
+    for hit in range(places.size):
+        most += offsets[seeds[hit] + 1] - offsets[seeds[hit]]
+    rows, count = np.empty((most, 3), np.int64), 0
+    last = np.full((_REMEMBERED, 3), -1, np.int64)
+    for hit in range(places.size):
+        document = documents[hit]
+        low, high = bounds[document], bounds[document + 1]
+        for posting in range(offsets[seeds[hit]], offsets[seeds[hit] + 1]):
+            channel = posting_channels[posting]
+            start = places[hit] - posting_positions[posting]
+            slot = channel % _REMEMBERED
+            if last[slot, 0] == channel and last[slot, 1] == document and last[slot, 2] == start:
+                continue
+            last[slot, 0], last[slot, 1], last[slot, 2] = channel, document, start
+            first, end = channel_bounds[channel], channel_bounds[channel + 1]
+            in_place, known, known_in_place = 0, 0.0, 0.0
+            score = least[channel] - SLACK
+            few = (end - first) * score
+            for word in range(first, end):
+                if in_place + end - word < few:
+                    break
+                middle = start + word - first
+                known += information[word]
+                for place in range(max(middle - slack, low), min(middle + slack + 1, high)):
+                    if words[place] == hashes[word]:
+                        in_place += 1
+                        known_in_place += information[word]
+                        break
+            if in_place >= few and known_in_place >= known * score:
+                rows[count, 0], rows[count, 1], rows[count, 2] = document, channel, start
+                count += 1
+    return rows[:count].copy()

@@ -152,12 +152,15 @@ def index_without(folder: Path, policy: Policy, common: Path | None) -> PolicyIn
 
 def count_table(counts: Sequence[GramCounts]) -> pl.DataFrame:
     """COUNT_SCHEMA: the sum of the counts."""
-    frames = [pl.DataFrame(schema=COUNT_SCHEMA)]
-    for count in counts:
-        for is_masked, (grams, documents) in ((False, count.exact), (True, count.masked)):
-            columns = {"is_masked": np.full(len(grams), is_masked), "gram": grams, "documents": documents}
-            frames.append(pl.DataFrame(columns, schema=COUNT_SCHEMA))
-    return pl.concat(frames).group_by("is_masked", "gram").agg(pl.col("documents").sum()).sort("is_masked", "gram")
+    kinds = [(False, [count.exact for count in counts]), (True, [count.masked for count in counts])]
+    frames = []
+    for is_masked, of_kind in kinds:
+        grams, rows = np.unique(np.concatenate([_NONE[0], *(each for each, _ in of_kind)]), return_inverse=True)
+        documents = np.zeros(len(grams), np.int64)
+        np.add.at(documents, rows, np.concatenate([_NONE[1], *(each for _, each in of_kind)]))
+        columns = {"is_masked": np.full(len(grams), is_masked), "gram": grams, "documents": documents}
+        frames.append(pl.DataFrame(columns, schema=COUNT_SCHEMA))
+    return pl.concat(frames)
 
 
 def text_batches(texts: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:

@@ -142,8 +142,7 @@ def _own_tier(window: Window, channel: int, index: ItemIndex, config: WindowRule
 
 def _hits(words: UInt64s, bounds: Ints, begins: Ints, channels: ChannelGrams) -> _Hits:
     """Find hits; `begins` says where grams may begin."""
-    places, grams = channels.index.lookup_at(words, bounds, begins)
-    return _Hits(places, np.searchsorted(bounds, places, side="right") - 1, grams)
+    return _Hits(*channels.index.lookup_at(words, bounds, begins))
 
 
 def _windows(

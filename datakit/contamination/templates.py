@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from datakit.contamination.channels import ChannelGrams, ItemIndex
 from datakit.contamination.policy import WindowRules
 from datakit.contamination.windows import word_weights
-from datakit.text.ngram_index import GramIndex, UInt64s, build_index
+from datakit.text.ngram_index import is_member
 
 
 def without_templates(index: ItemIndex, common: pl.DataFrame, config: WindowRules) -> ItemIndex:
     """Return the index in which the grams of `common` (COUNT_SCHEMA) and the words under them weigh nothing."""
-    exact, masked = (common.filter(is_masked=kind)["gram"].to_numpy() for kind in (False, True))
+    exact, masked = (_is_common(channels, common, kind) for channels, kind in ((index.exact, False), (index.masked, True)))
     aligned = index.aligned
-    is_template = _words_under(index.exact, np.isin(index.exact.hashes, exact), aligned.bounds, config.gram_words)
+    is_template = _words_under(index.exact, exact, aligned.bounds, config.gram_words)
     information = np.where(is_template, 0.0, aligned.information)
     lengths = np.diff(aligned.bounds)
     own_words = np.diff(np.concatenate(([0], np.cumsum(~is_template)))[aligned.bounds])
@@ -40,8 +40,8 @@ def without_templates(index: ItemIndex, common: pl.DataFrame, config: WindowRule
             needed=np.where(may_align, aligned.needed, np.inf),
             partial=np.where(may_align, aligned.partial, np.inf),
             answered=np.where(may_align, aligned.answered, np.inf),
-            seeds=_postings_of(aligned.seeds, may_align),
-            answered_seeds=_postings_of(aligned.answered_seeds, may_align),
+            seeds=aligned.seeds.only(may_align[aligned.seeds.channels]),
+            answered_seeds=aligned.answered_seeds.only(may_align[aligned.answered_seeds.channels]),
         ),
     )
 
@@ -50,15 +50,19 @@ def affected_channels(index: ItemIndex, common: pl.DataFrame) -> NDArray[np.int6
     """Return the channels with a gram that belongs to a template."""
     templates = []
     for grams, is_masked in ((index.exact, False), (index.masked, True)):
-        common_grams = common.filter(is_masked=is_masked)["gram"].to_numpy()
-        templates.append(_channel_of_gram(grams)[np.isin(grams.hashes, common_grams) & (grams.weights > 0)])
+        templates.append(_channel_of_gram(grams)[_is_common(grams, common, is_masked) & (grams.weights > 0)])
     return np.unique(np.concatenate(templates))
 
 
-def _lighter(channels: ChannelGrams, common: UInt64s, config: WindowRules) -> ChannelGrams:
-    n = config.gram_words
+def _is_common(channels: ChannelGrams, common: pl.DataFrame, is_masked: bool) -> NDArray[np.bool_]:
+    """Return which grams of the channels, flat, are in `common`."""
+    return is_member(channels.hashes, common.filter(is_masked=is_masked)["gram"].to_numpy())
+
+
+def _lighter(channels: ChannelGrams, is_common: NDArray[np.bool_], config: WindowRules) -> ChannelGrams:
+    n, index = config.gram_words, channels.index
     channel = _channel_of_gram(channels)
-    weights = np.where(np.isin(channels.hashes, common), 0.0, channels.weights)
+    weights = np.where(is_common, 0.0, channels.weights)
     totals = channels.total_weight.copy()
     for at in np.unique(channel[weights != channels.weights]).tolist():
         totals[at] = word_weights(weights[channels.of(at)], n).sum().round(6)
@@ -67,7 +71,7 @@ def _lighter(channels: ChannelGrams, common: UInt64s, config: WindowRules) -> Ch
     totals = np.where(leaked_often, channels.total_weight, totals)
     matchable = channels.is_matchable() & (totals >= config.min_channel_words)
     needed = np.where(matchable, config.needed_coverage(totals) * totals, np.inf)
-    positions = np.arange(len(channel)) - channels.bounds[channel]
+    is_kept = matchable[index.channels] & (weights[channels.bounds[index.channels] + index.positions] > 0)
     return ChannelGrams(
         hashes=channels.hashes,
         weights=weights,
@@ -75,14 +79,8 @@ def _lighter(channels: ChannelGrams, common: UInt64s, config: WindowRules) -> Ch
         total_weight=totals,
         needed_weight=needed,
         partial_weight=np.where(matchable, config.partial_of(totals, needed), np.inf),
-        index=build_index(channels.hashes, weights * matchable[channel], channel, positions, n),
+        index=index.only(is_kept),
     )
-
-
-def _postings_of(seeds: GramIndex, wanted: NDArray[np.bool_]) -> GramIndex:
-    """Return the index without the postings of other channels."""
-    grams = np.repeat(seeds.grams, np.diff(seeds.offsets))
-    return build_index(grams, wanted[seeds.channels].astype(np.float64), seeds.channels, seeds.positions, seeds.n)
 
 
 def _channel_of_gram(channels: ChannelGrams) -> NDArray[np.int64]:

@@ -52,7 +52,7 @@ class Compiled[**P, R]:
 
 
 def _read_only(value: object) -> object:
-    if not isinstance(value, np.ndarray):
+    if not isinstance(value, np.ndarray) or (value.flags.c_contiguous and not value.flags.writeable):
         return value
     view = np.ascontiguousarray(value).view()
     view.flags.writeable = False

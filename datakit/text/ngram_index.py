@@ -5,7 +5,7 @@ hashes. A bit table rejects nearly all n-grams of a document before any exact lo
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +24,10 @@ _WORD_BASE = np.uint64(_BASE)
 _NUMBER_HASH = np.uint64(0xD6E8FEB86659FD93)
 _BITS_PER_GRAM = 16
 _BLOCK = 1 << 10
+_UNROLLED = 8
 _MIN_TABLE_BITS = 1 << 16
+_AT = np.uint64
+"""An index of this type is not tested for being negative."""
 
 
 @dataclass(frozen=True)
@@ -58,29 +61,48 @@ def hash_buffer(data: NDArray[np.uint8], text_starts: Ints) -> Words:
 def _hash_words(data: NDArray[np.uint8], text_starts: Ints) -> tuple[UInt64s, NDArray[np.bool_], Ints, Ints]:
     """Compute the fields of `Words`. A word's hash is a polynomial over its bytes modulo 2**64, mixed so that all bits
     are good.
+
+    Most words have at most `_UNROLLED` bytes. So many are read for each word and those behind its end count as zero, because a
+    processor guesses wrong where a loop over the bytes of a word ends.
     """
-    most = data.size // 2 + 1
+    most = data.size // 2 + 2
     hashes, are_numbers, num_bytes = np.empty(most, np.uint64), np.empty(most, np.bool_), np.empty(most, np.int64)
-    bounds = np.zeros(text_starts.size, np.int64)
-    place, word = 0, 0
-    for text in range(text_starts.size):
-        while place < text_starts[text] and place < data.size:
-            start, hashed, power, is_number = place, np.uint64(0), np.uint64(1), True
-            while place < data.size and data[place] != _SPACE:
-                hashed += np.uint64(data[place]) * power
-                power *= _WORD_BASE
-                is_number &= _ZERO <= data[place] <= _NINE
-                place += 1
-            if place > start:
-                hashed = (hashed ^ (hashed >> np.uint64(30))) * np.uint64(
-                    0xBF58476D1CE4E5B9
-                )  # splitmix64's finalizer: a bijection.
-                hashed = (hashed ^ (hashed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)  # a bijection
-                hashes[word], are_numbers[word], num_bytes[word] = hashed ^ (hashed >> np.uint64(31)), is_number, place - start
-                word += 1
+    bounds, edges = np.zeros(text_starts.size, np.int64), np.empty(data.size + 2, np.int64)
+    powers, text, num_edges, is_word = np.ones(_UNROLLED, np.uint64), 0, 0, False
+    for k in range(1, _UNROLLED):
+        powers[k] = powers[k - 1] * _WORD_BASE
+    for place in range(data.size):
+        edges[_AT(num_edges)] = place
+        num_edges += is_word != (data[_AT(place)] != _SPACE)
+        is_word = data[_AT(place)] != _SPACE
+    edges[num_edges] = data.size
+    count = (num_edges + 1) // 2
+    for word in range(count):
+        start, end = np.int64(edges[_AT(2 * word)]), np.int64(edges[_AT(2 * word + 1)])
+        while text < text_starts.size and text_starts[text] <= start:
+            bounds[text] = word
+            text += 1
+        size, hashed = end - start, np.uint64(0)
+        if start + _UNROLLED <= data.size:
+            for k in range(_UNROLLED):
+                hashed += np.uint64(data[_AT(start + k)]) * np.uint64(k < size) * powers[_AT(k)]
+        else:
+            for k in range(min(size, _UNROLLED)):
+                hashed += np.uint64(data[_AT(start + k)]) * powers[_AT(k)]
+        power = powers[_UNROLLED - 1]
+        for place in range(start + _UNROLLED, end):
+            power *= _WORD_BASE
+            hashed += np.uint64(data[_AT(place)]) * power
+        is_number, place = True, start
+        while is_number and place < end:
+            is_number = _ZERO <= data[_AT(place)] <= _NINE
             place += 1
-        bounds[text] = word
-    return hashes[:word].copy(), are_numbers[:word].copy(), num_bytes[:word].copy(), bounds
+        hashed = (hashed ^ (hashed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)  # splitmix64's finalizer: a bijection
+        hashed = (hashed ^ (hashed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        hashes[_AT(word)] = hashed ^ (hashed >> np.uint64(31))
+        are_numbers[_AT(word)], num_bytes[_AT(word)] = is_number, size
+    bounds[text:] = count
+    return hashes[:count].copy(), are_numbers[:count].copy(), num_bytes[:count].copy(), bounds
 
 
 def gram_hashes(words: UInt64s, n: int) -> UInt64s:
@@ -133,18 +155,31 @@ class GramIndex:
         same = self.grams[numbers] == grams[passed]
         return passed[same], numbers[same]
 
-    def lookup_at(self, words: UInt64s, bounds: Ints, places: Ints) -> tuple[Ints, Ints]:
-        """Return which places in the flat words begin an indexed gram that ends in the same text, and which gram."""
-        ends = bounds[np.searchsorted(bounds, places, side="right")]
-        whole = places[places + self.n <= ends]
-        where, numbers = self.lookup(grams_at(words, whole, self.n))
-        return whole[where], numbers
+    def lookup_at(self, words: UInt64s, bounds: Ints, places: Ints) -> tuple[Ints, Ints, Ints]:
+        """Return which ascending places in the flat words begin an indexed gram that ends in the same text, the text, and
+        the gram.
+        """
+        return _lookup_at(self.grams, self.table, words, bounds, places, _factors(self.n))
 
     def expand(self, where: Ints, grams: Ints) -> tuple[Ints, Ints, Ints]:
         """Return one row for each posting of the found grams: (where it was found, channel, position in the channel)."""
         counts = self.offsets[grams + 1] - self.offsets[grams]
         rows = np.repeat(self.offsets[grams] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
         return np.repeat(where, counts), self.channels[rows], self.positions[rows]
+
+    def only(self, wanted: NDArray[np.bool_]) -> "GramIndex":
+        """Return the index of the `wanted` [postings]. Its bit table stays, so it passes a few grams that are gone."""
+        if wanted.all():
+            return self
+        offsets = np.concatenate(([0], np.cumsum(wanted)))[self.offsets]
+        kept = np.flatnonzero(np.diff(offsets))
+        return replace(
+            self,
+            grams=self.grams[kept],
+            offsets=np.append(offsets[kept], offsets[-1]),
+            channels=self.channels[wanted],
+            positions=self.positions[wanted],
+        )
 
     def save(self, folder: Path) -> None:
         save_all(
@@ -179,6 +214,14 @@ def build_index(grams: UInt64s, weights: Floats, channels: Ints, positions: Ints
     )
 
 
+def is_member(grams: UInt64s, wanted: UInt64s) -> NDArray[np.bool_]:
+    """Return `np.isin(grams, wanted)`, fast if few of many grams are wanted."""
+    may = in_table(bit_table(wanted), grams)
+    found = np.zeros(len(grams), np.bool_)
+    found[may[np.isin(grams[may], wanted)]] = True
+    return found
+
+
 def in_table(table: NDArray[np.uint8], grams: UInt64s) -> Ints:
     """Return positions of the grams that the bit table may hold: all that it does hold and few others."""
     return _in_table(table, grams, np.ones(1, np.uint64))
@@ -187,6 +230,40 @@ def in_table(table: NDArray[np.uint8], grams: UInt64s) -> Ints:
 def grams_in_table(table: NDArray[np.uint8], words: UInt64s, n: int) -> Ints:
     """Compute `in_table(table, gram_hashes(words, n))` without an array of all grams."""
     return _in_table(table, words, _factors(n))
+
+
+@compiled
+def _lookup_at(
+    grams: UInt64s, table: NDArray[np.uint8], words: UInt64s, bounds: Ints, places: Ints, factors: UInt64s
+) -> tuple[Ints, Ints, Ints]:
+    found, texts, numbers = np.empty(places.size, np.int64), np.empty(places.size, np.int64), np.empty(places.size, np.int64)
+    passed, count, text, bits = 0, 0, 0, 0
+    while 1 << bits < table.size * 8:
+        bits += 1
+    hashes = np.empty(places.size, np.uint64)
+    for place in places:
+        while bounds[_AT(text + 1)] <= place:
+            text += 1
+        if place + factors.size > bounds[_AT(text + 1)]:
+            continue
+        gram = np.uint64(0)
+        for k in range(factors.size):
+            gram += words[_AT(place + k)] * factors[_AT(k)]
+        bit = gram >> np.uint64(64 - bits)
+        found[_AT(passed)], texts[_AT(passed)], hashes[_AT(passed)] = place, text, gram
+        passed += table[bit >> np.uint64(3)] >> (bit & np.uint64(7)) & 1
+    for number in range(passed):
+        gram, low, high = hashes[_AT(number)], 0, grams.size
+        while low < high:
+            middle = (low + high) // 2
+            if grams[_AT(middle)] < gram:
+                low = middle + 1
+            else:
+                high = middle
+        if low < grams.size and grams[_AT(low)] == gram:
+            found[_AT(count)], texts[_AT(count)], numbers[_AT(count)] = found[_AT(number)], texts[_AT(number)], low
+            count += 1
+    return found[:count].copy(), texts[:count].copy(), numbers[:count].copy()
 
 
 @compiled

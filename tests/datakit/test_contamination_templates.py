@@ -2,8 +2,11 @@
 
 import logging
 
+import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from test_contamination import PROSE, item_table
 from test_contamination_stage import clean_texts, marked
 
@@ -14,7 +17,7 @@ from datakit.contamination.item_grams import index_items
 from datakit.contamination.protocol import COUNT_SCHEMA
 from datakit.contamination.templates import without_templates
 from datakit.invariants import check_cleared_items
-from datakit.text.ngram_index import gram_hashes, hash_words
+from datakit.text.ngram_index import build_index, gram_hashes, hash_words, is_member
 from lineage.artifact.store import Store
 from lineage.storage.digests import text_digest
 from marin_assets.describe import recorded
@@ -134,6 +137,25 @@ def test_words_under_templates_do_not_align_a_channel():
     judged = without_templates(index, pl.DataFrame(rows, schema=COUNT_SCHEMA), CONFIG)
     assert index.aligned.needed[0] < 1 and judged.aligned.needed[0] == float("inf")
     assert index.is_matchable().all() and not judged.is_matchable().any()
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.booleans())))
+def test_some_postings_of_an_index_are_the_index_of_them(drawn):
+    """Grams without a posting are gone, and all else is in the order of an index that never had them."""
+    grams = np.array([0x9E3779B97F4A7C15 * gram % 2**64 for gram, _ in drawn], np.uint64)
+    wanted = np.array([is_wanted for _, is_wanted in drawn], np.bool_)
+    channels, positions = np.arange(len(drawn)) // 4, np.arange(len(drawn)) % 4
+    some = build_index(grams, np.ones(len(drawn)), channels, positions, 3).only(wanted[np.argsort(grams, kind="stable")])
+    anew = build_index(grams, wanted.astype(np.float64), channels, positions, 3)
+    for name in ("grams", "offsets", "channels", "positions"):
+        np.testing.assert_array_equal(getattr(some, name), getattr(anew, name), err_msg=name)
+    assert [part.tolist() for part in some.lookup(grams)] == [part.tolist() for part in anew.lookup(grams)]
+
+
+@given(st.lists(st.integers(0, 2**64 - 1)), st.lists(st.integers(0, 2**64 - 1)))
+def test_members_of_a_list_of_grams_are_those_that_numpy_finds(grams, others):
+    some, wanted = np.array(grams, np.uint64), np.array([*grams[::2], *others], np.uint64)
+    np.testing.assert_array_equal(is_member(some, wanted), np.isin(some, wanted))
 
 
 @pytest.mark.parametrize(("documents", "limit"), [(0, 100), (100_000, 100), (100_001_000, 100_001)])
