@@ -1,5 +1,5 @@
-"""Pictures for the README from a real browser: the lineage graph, a ferry run, one partitioned asset, the report, the audit,
-the lab's site on a desk and on a phone.
+"""Pictures for the README from a real browser: the lineage graph, a ferry run, its report, its audit, the lab's site on a
+desk and on a phone.
 
     .venv/bin/python tools/screenshots.py docs/pictures
 
@@ -56,8 +56,6 @@ def main(target: Path) -> None:
         page = browser.new_page(viewport={"width": 1800, "height": 1000})
         shoot(page, f"{base}/asset-groups", target / "lineage_groups.png", 8)
         shoot(page, f"{base}/runs/{run.run_id}", target / "ferry_run.png", 8)
-        shoot(page, f"{base}/assets/ferry/runs/smoke/checkpoint?view=overview", target / "checkpoint_asset.png", 8)
-        shoot(page, f"{base}/overview/activity/sensors", target / "sensors.png", 6)
         shoot(page, report.files("report.html")[0].as_uri(), target / "report.png", 2)
         shoot(page, audit.files("audit.html")[0].as_uri(), target / "audit.png", 2)
         trained = resolve(lab.ferry_store, recipe.final_checkpoint(line))

@@ -63,14 +63,15 @@ def print_exposure(
 
 
 def _print_item(item: str, statuses: tuple[str, ...], tiers: dict[str, str], console: Console) -> None:
-    scanned = f"{len(statuses)} sources were scanned for {escape(item)}"
+    scans = "1 source was" if len(statuses) == 1 else f"{len(statuses)} sources were"
+    scanned = f"{scans} scanned for {escape(item)}"
     if tiers:
         holds = "1 document holds" if len(tiers) == 1 else f"{len(tiers)} documents hold"
-        console.print(f"{scanned}: {holds} it or a part of it")
+        console.print(f"{scanned}: {holds} it or a part of it", soft_wrap=True)
     else:
         status = item_status(statuses)
         color = "green" if status == CLEAN else "yellow"
-        console.print(f"{scanned}: [{color}]{status}[/], {ITEM_STATUSES[status]}")
+        console.print(f"{scanned}: [{color}]{status}[/], {ITEM_STATUSES[status]}", soft_wrap=True)
 
 
 def _print_reads(name: str, reads: pl.DataFrame, documents: list[str], tiers: dict[str, str], console: Console) -> None:

@@ -18,6 +18,7 @@ from marin_assets.cli.options import AS_JSON, ROOT
 from marin_assets.cli.show_lineage import stores_of
 
 SHOWN_ROWS = 50
+MARKS = (("contamination",), ("ferry", "contamination"))
 _COLUMNS = ("marks", "source", "part", "id", "channel", "tier", "score", "start_byte", "end_byte")
 
 
@@ -41,7 +42,8 @@ def print_holders(item: str, key: str, root: str | None, *, as_json: bool, conso
         print(json.dumps({"item": item, "scans": [scan.spec.address for scan in scans], "documents": rows}, indent=1))
         return
     documents = len({(row["source"], row["id"]) for row in rows})
-    console.print(f"{documents:,} documents of {len(scans)} scans hold {item} or a part of it", markup=False)
+    found = "1 document holds" if documents == 1 else f"{documents:,} documents hold"
+    console.print(f"{found} {item} or a part of it; scans: {len(scans)}", soft_wrap=True, markup=False)
     if rows:
         table = Table(*_COLUMNS, header_style="bold", pad_edge=False)
         for row in rows[:SHOWN_ROWS]:
@@ -59,9 +61,9 @@ def newest_scans(stores: Sequence[Store], key: str) -> list[Artifact]:
         if scan.spec.stage == CONTAMINATION.name:
             newest[scan.name] = scan
     if not newest:
-        raise ValueError(
-            f"no documents were scanned for benchmark items under {key!r}; keys look like contamination/benchmarks"
-        )
+        keys = scanned_keys(stores)
+        known = f"--key takes {', '.join(keys)}" if keys else "keys look like contamination/benchmarks"
+        raise ValueError(f"no documents were scanned for benchmark items under {key!r}; {known}")
     for scan in newest.values():
         if not scan.files(f"{HOLDERS}.parquet"):
             raise ValueError(
@@ -69,6 +71,12 @@ def newest_scans(stores: Sequence[Store], key: str) -> list[Artifact]:
                 f"{HOLDERS}.parquet; materialize it again"
             )
     return [newest[name] for name in sorted(newest)]
+
+
+def scanned_keys(stores: Sequence[Store]) -> list[str]:
+    """Return the keys of the lab's and the ferries' marks that the stores hold."""
+    scans = (scan for store in stores for place in MARKS for scan in store.artifacts(*place))
+    return sorted({"/".join(scan.spec.key) for scan in scans if scan.spec.stage == CONTAMINATION.name})
 
 
 def item_holders(scans: Sequence[Artifact], item: str) -> list[dict[str, Any]]:

@@ -24,6 +24,7 @@ from marin_assets.cli.options import ARTIFACT, AS_JSON, ROOT
 from marin_assets.cli.show_lineage import stores_of
 
 SHOWN_ROWS = 40
+SHOWN_CHARACTERS = 2_000
 NOTHING = "nothing was made yet; `./marin ferry` makes a whole day"
 UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
@@ -83,7 +84,8 @@ def show(
             console.print(f"{name[:-1]:<14}{value}", soft_wrap=True, markup=False, highlight=False)
     for name in ("config", "facts"):
         text = json.dumps(record[name], ensure_ascii=False)
-        console.print(f"{name:<14}{text[:2000]}", soft_wrap=True, markup=False, highlight=False)
+        left_out = f" ... and {len(text) - SHOWN_CHARACTERS:,} more characters: --json" if len(text) > SHOWN_CHARACTERS else ""
+        console.print(f"{name:<14}{text[:SHOWN_CHARACTERS]}{left_out}", soft_wrap=True, markup=False, highlight=False)
 
 
 def shown_record(artifact: Artifact) -> dict[str, Any]:

@@ -94,7 +94,9 @@ def print_rows(rows: pl.DataFrame, console: Console, *, as_json: bool) -> None:
 
 
 def _cell(value: Any) -> str:
-    """Return a value as text; a decimal with nine digits behind the point at most, never with an exponent."""
+    """Return a value as text: six digits of a float, nine behind the point of a decimal. JSON has every digit."""
     if isinstance(value, Decimal):
         return f"{value:.9f}".rstrip("0").rstrip(".")
+    if isinstance(value, float):
+        return f"{value:.0f}" if 1e6 <= abs(value) < 1e9 else f"{value:.6g}"
     return "" if value is None else str(value)

@@ -213,7 +213,7 @@ def print_attested(folder: str, keys: list[str], identities: list[str], *, as_js
         logged = ", in the log" if one.logged else ""
         console.print(escape(f"{one.name}: {one.stage}, by {one.made_by}; {signed}{logged}"), soft_wrap=True)
     for finding in attested.findings:
-        console.print(f"[red]does not hold[/] {escape(finding)}", soft_wrap=True)
+        console.print(f"[red]problem[/] {escape(finding)}", soft_wrap=True)
     if attested.holds:
         console.print(escape(f"{attested.artifact} is as {', '.join(attested.publishers)} published it"), soft_wrap=True)
     return attested.holds

@@ -59,7 +59,7 @@ def test_the_command_lists_the_documents_of_an_item(scan, capsys):
     assert sorted(row["id"] for row in listed) == sorted(text_digest(text) for text in [*LEAKS, f"{PROSE} {LEAK}"])
     console = Console(record=True, width=200, file=StringIO())
     print_holders("s/t/2", key, root, as_json=False, console=console)
-    assert "0 documents of 1 scans hold s/t/2" in console.export_text()
+    assert "0 documents hold s/t/2 or a part of it; scans: 1" in console.export_text()
     with pytest.raises(ValueError, match="no item 't/9' among those that were looked for"):
         print_holders("t/9", key, root, as_json=True, console=console)
     with pytest.raises(ValueError, match="no documents were scanned for benchmark items under 'datakit'"):

@@ -220,6 +220,7 @@ def test_an_item_or_a_step_that_there_is_not(finished_ferry: FinishedFerry) -> N
         (["exposure", checkpoint.name, "--document", "short"], "short"),
         (["show", f"{checkpoint.name}@999999"], "@999999"),
         (["affected", "--stage", "datakit.nope"], "datakit.nope"),
+        (["holders", "mmlu/x"], "--key takes ferry/contamination/small/vendored_prose"),
     ):
         assert thing in the_line(marin([*arguments, *root], {}))
 

@@ -47,3 +47,9 @@ def test_small_amounts_have_no_exponent() -> None:
     rows = pl.DataFrame({"dollars": [Decimal("0.000000006407"), Decimal("12.5"), None]}, schema={"dollars": pl.Decimal(38, 12)})
     print_rows(rows, Console(file=out, width=80), as_json=False)
     assert re.findall(r"[\d.]+(?:E-?\d+)?", out.getvalue()) == ["0.000000006", "12.5"]
+
+
+def test_numbers_of_a_query_are_short() -> None:
+    out = io.StringIO()
+    print_rows(pl.DataFrame({"x": [16798187520.0, 2e7, 6.069661235809326, None]}), Console(file=out, width=80), as_json=False)
+    assert [word for word in re.findall(r"[\d.e+]+", out.getvalue()) if word != "e"] == ["1.67982e+10", "20000000", "6.06966"]
