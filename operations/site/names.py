@@ -143,7 +143,7 @@ def shown(value: object) -> str:
     if isinstance(value, Decimal):
         return "less than $0.0001" if 0 < value < Decimal("0.0001") else f"${value:.4f}"
     if isinstance(value, float):
-        return f"{value:.4g}"
+        return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.4g}"
     if isinstance(value, int):
         return f"{value:,}" if abs(value) < 10**30 else "a number of more than 30 digits"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

@@ -18,7 +18,7 @@ from site_worlds import Walk, all_files, build, colours, contrast, page_of, page
 from lineage.artifact.made_by import MadeBy
 from lineage.artifact.store import Store
 from lineage.trust.verdicts import quarantine
-from operations.site.names import KINDS
+from operations.site.names import KINDS, shown
 from operations.site.veil import veil_of
 
 
@@ -309,3 +309,7 @@ def test_ordinary_texts_pass_the_veil() -> None:
         assert veil(text) == text
     assert veil("https://huggingface.co/x/y") == "https://huggingface.co/x/y"
     assert veil("by Ada, at adaptation") == "by [name hidden], at adaptation"
+
+
+def test_numbers_are_read_without_exponents_as_far_as_people_read_them() -> None:
+    assert [shown(value) for value in (43_630.4, 1e4, 0.004, 2.5e13, 1234)] == ["43,630", "10,000", "0.004", "2.5e+13", "1,234"]
