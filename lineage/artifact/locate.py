@@ -65,7 +65,7 @@ def _by_name(stores: Sequence[Store], address: str, text: str) -> Artifact:
         if matching:
             return _newest(matching, text)
     if match["partition"] is None and (day := _last_day(stores, match["key"])):
-        log.warning("%s is a name of several days; the last is taken, %s[%s]", text, match["key"], day)
+        log.warning("%s names no day; the last one is taken, %s[%s]", text, match["key"], day)
         return _newest(_named(stores, match["key"], day, step), text)
     raise ValueError(_nothing(stores, text, match["key"]))
 
