@@ -33,7 +33,7 @@ from datakit.contamination.tables import (
     write_statuses,
 )
 from datakit.contamination.template_rescan import CLEARED_FILE, CLEARED_SCHEMA, MATCHED_SCHEMA, rescan, write_for_judging
-from datakit.documents.parts import document_paths
+from datakit.documents.parts import footer, parts_of_tasks
 from datakit.text.canonical_text import CANONICAL_TEXT_VERSION
 from lineage.artifact.store import Artifact
 from lineage.match_tiers import ITEM_STATUSES
@@ -57,9 +57,11 @@ def mark_contamination(
     RuntimeError if planted canaries are not found.
     """
     folder = index_folder(index, config, suites)
-    parts = document_paths(normalized)
+    parts = parts_of_tasks(out, normalized)
     pieces = [
-        Piece(normalized.spec.partition or normalized.name, part, low, high) for part in parts for low, high in _slices(part)
+        Piece(normalized.spec.partition or normalized.name, part, low, high)
+        for part in parts
+        for low, high in _slices(footer(normalized, part))
     ]
     out.warm(len(pieces), load_index, folder, config)
     items = read_suite_items(suites)
@@ -112,9 +114,8 @@ scrambled text too.
 """
 
 
-def _slices(part: Path) -> Iterator[tuple[int, int]]:
+def _slices(metadata: pq.FileMetaData) -> Iterator[tuple[int, int]]:
     """Return (first row group, the one after the last) of about SLICE_BYTES of text each."""
-    metadata = pq.read_metadata(part)
     low, size = 0, 0
     for group in range(metadata.num_row_groups):
         size += metadata.row_group(group).total_byte_size

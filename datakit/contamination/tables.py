@@ -6,7 +6,7 @@ a time, or merged (`sorted_tables.py`), so memory depends on the number of items
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import batched, chain, groupby, islice
 from pathlib import Path
 from shutil import copyfile
@@ -82,6 +82,10 @@ class Piece:
     @property
     def name(self) -> str:
         return f"{self.part.stem}-{self.low:05d}"
+
+    def without_documents(self) -> "Piece":
+        """Return the piece for a task that reads its tables only, so that nobody fetches its documents."""
+        return replace(self, part=Path(self.part.name))
 
     def table(self, scratch: Folder, kind: str) -> Path:
         """Return the place of one of the piece's tables until they are joined with those of the others."""
@@ -236,10 +240,11 @@ def write_statuses(
 def clean_texts(scratch: Path, pieces: Sequence[Piece], num_texts: int, bring: Callable[[Path], None]) -> list[str]:
     """Return texts of the first documents without a match (ids are hashes, so the first are as good as random).
 
-    `bring` fetches a table of marks before it is read (`lineage.writing.writer.Writer.bring`).
+    `bring` fetches a part and a table of marks before it is read (`lineage.writing.writer.Writer.bring`).
     """
     sampled: list[str] = []
     for part, of_part in groupby(pieces, key=lambda piece: piece.part):
+        bring(part)
         tiers = _tiers(tables_of(scratch, MARKS, list(of_part)), bring)
         texts = chain.from_iterable(iterate_texts(part))
         clean = (text for text, tier in zip(texts, tiers, strict=True) if tier == "")

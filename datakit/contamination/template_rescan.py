@@ -61,7 +61,7 @@ def rescan(out: Writer, tallies: Mapping[Piece, Tally], index_folder: Path, conf
     scratch = out.folder / SCRATCH_FOLDER
     limit = config.document_limit(sum(int(tally["documents"]) for tally in tallies.values()))
     read = named_below(scratch, [table for kind in ("counts", MATCHES) for table in tables_of(scratch, kind, list(tallies))])
-    arguments = list(tallies), read, limit, index_folder, config, names
+    arguments = [piece.without_documents() for piece in tallies], read, limit, index_folder, config, names
     found = out.map_shards(_find_templates, {"templates": arguments}, 1, lazy=True)["templates"]
     facts = {"limit": limit, "grams": found["grams"], "channels": found["channels"]}
     out.extra["templates"] = {**facts, "items": 0, "documents": 0, "most": []}
@@ -70,7 +70,7 @@ def rescan(out: Writer, tallies: Mapping[Piece, Tally], index_folder: Path, conf
     templates = scratch / TEMPLATES_FILE
     again = {piece.name: replace(piece, judged=True) for piece in tallies if piece.name in set(found["doubted"])}
     tasks = {
-        f"judge-{name}": (piece, _scanned(scratch, piece), index_folder, config, names, templates)
+        f"judge-{name}": (piece.without_documents(), _scanned(scratch, piece), index_folder, config, names, templates)
         for name, piece in again.items()
     }
     judged = out.map_shards(_judge_piece, tasks, lazy=True)

@@ -34,6 +34,8 @@ LONG_TEXT_BYTES = ROW_GROUP_TEXT_BYTES
 LOOKED_AT_ROWS = 64
 TARGET_PART_BYTES = 256 << 20
 DOCUMENTS = "documents"
+FOOTER_END_BYTES = 8
+"""The length of the metadata in 4 bytes, and `PAR1`."""
 DICTIONARY_COLUMNS = ("source", "reason", "kind", "tier", "task", "suite")
 
 
@@ -177,6 +179,17 @@ def parts_of_tasks(out: Writer, artifact: Artifact, split: str = DOCUMENTS) -> l
     if not paths:
         raise ValueError(f"{artifact.name} has no documents under {split}/")
     return paths
+
+
+def footer(artifact: Artifact, part: Path, split: str = DOCUMENTS) -> pq.FileMetaData:
+    """Return the metadata of a part of `parts_of_tasks`; of one that is not here only these bytes are read."""
+    if part.exists():
+        return pq.read_metadata(part)
+    name = f"{split}/{part.name}"
+    size = next(entry.bytes for entry in artifact.manifest.files if entry.path == name)
+    end = size - FOOTER_END_BYTES
+    length = int.from_bytes(artifact.read_range(name, end, end + 4), "little")
+    return pq.read_metadata(pa.BufferReader(artifact.read_range(name, end - length, size)))
 
 
 def read_documents(artifact: Artifact, split: str = DOCUMENTS, columns: Sequence[str] | None = None) -> pl.DataFrame:

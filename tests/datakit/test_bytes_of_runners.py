@@ -84,3 +84,22 @@ def test_a_runner_that_judges_pieces_again_fetches_their_tables_alone(server: Gc
     own = sum(size for name, size in there.items() if name.endswith(tuple(named)))
     assert own <= fetched <= own + records
     assert own < (sum(there.values()) - records) / 2
+
+
+def test_a_scan_for_items_fetches_its_own_documents_and_the_footers_of_others(server: GcsServer, bucket: Store) -> None:
+    node = scan_of(texts(30), QUESTIONS, CONFIG, part_bytes=6_000)
+    job_of(bucket, node)
+    inputs = {spec.key[0]: build(bucket, spec).artifact.manifest.files for spec in node.parents()}
+    parts = sorted(inputs["normalized"], key=lambda entry: entry.path)
+    others = sum(entry.bytes for name, files in inputs.items() if name != "normalized" for entry in files)
+    machine = replace(bucket, scratch_folder=f"{bucket.scratch}-other")
+    job = job_of(machine, node, fetched=False)
+    fetched = fetched_by(server, lambda: run_share(node.stage, node.config, job, Share(0, len(parts))))
+    footers = sum(footer_bytes(bucket, node, entry.path) for entry in parts)
+    assert len(parts) > 4 and fetched == parts[0].bytes + footers + others
+
+
+def footer_bytes(store: Store, node: Node, name: str) -> int:
+    normalized = next(build(store, parent).artifact for parent in node.parents() if parent.key[0] == "normalized")
+    data = normalized.file(name).read_bytes()
+    return 8 + 4 + int.from_bytes(data[-8:-4], "little")
