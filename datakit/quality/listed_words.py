@@ -23,7 +23,7 @@ STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
 BAD_WORDS_FILE = Path(__file__).resolve().parents[2] / "data" / "word_lists" / "ldnoobw_en.txt"
 BAD_WORDS_SHA256 = "af851ecef1d5f212caba17339b12ac39cc2fef7d78c74876f67237644fcee8bd"
 
-HASH_MULTIPLIER, HASH_BITS = np.uint64(0x9E3779B97F4A7C15), 12
+HASH_MULTIPLIER, HASH_BITS = np.uint64(0x9E3779B97F4A7C15), 13
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def _gram_chars(bounds: np.ndarray, chars: np.ndarray, words: np.ndarray) -> tup
     size = 2
     while size < 2 * most:
         size *= 2
-    keys, firsts, counts = np.empty(size, np.uint64), np.empty(size, np.int64), np.empty(size, np.int64)
+    keys, firsts, counts = np.empty(size, np.uint64), np.empty(size, np.int32), np.empty(size, np.int32)
     ends = np.zeros(most + 1, np.int64)
     for text in range(texts):
         base, num_words = bounds[text], bounds[text + 1] - bounds[text]

@@ -46,15 +46,14 @@ def _words(
     for text in range(bounds.size - 1):
         length, hashed, has_letter = 0, np.uint64(1), False  # From 1, because a leading NUL counts.
         for point in points[bounds[text] : bounds[text + 1]]:
-            if not is_space[point]:
-                hashed = hashed * HASH_BASE + np.uint64(point)
-                has_letter |= is_letter[point]
-                length += 1
-            elif length:
-                chars[word], hashes[word] = length, hashed
-                lettered[text] += has_letter
-                word += 1
-                length, hashed, has_letter = 0, np.uint64(1), False
+            space = is_space[point]  # No branch: the processor cannot predict where words end.
+            chars[np.uint64(word)], hashes[np.uint64(word)] = length, hashed
+            ends = space & (length > 0)
+            word += ends
+            lettered[np.uint64(text)] += ends & has_letter
+            hashed = np.uint64(1) if space else hashed * HASH_BASE + np.uint64(point)
+            length = 0 if space else length + 1
+            has_letter = (has_letter | is_letter[point]) & (not space)
         word_bounds[text + 1] = word
     return word_bounds, chars[:word], hashes[:word], lettered
 
@@ -82,13 +81,18 @@ def sign_counts(texts: CodePoints) -> np.ndarray:
 def _signs(points: np.ndarray, bounds: np.ndarray) -> np.ndarray:
     counts = np.zeros((2, bounds.size - 1))
     for text in range(bounds.size - 1):
-        hashes, ellipses, dots = 0, 0, 0
-        for point in points[bounds[text] : bounds[text + 1]]:
-            hashes += point == HASH
-            ellipses += point == ELLIPSIS
-            dots = dots + 1 if point == DOT else 0
+        low, high = bounds[text], bounds[text + 1]  # The last character is a line feed.
+        hashes, ellipses, triples = np.uint32(0), np.uint32(0), np.uint32(0)
+        for place in range(low, high):
+            hashes += np.uint32(points[np.uint64(place)] == HASH)
+            ellipses += np.uint32(points[np.uint64(place)] == ELLIPSIS)
+        for place in range(low, high - 2):
+            two = (points[np.uint64(place)] ^ DOT) | (points[np.uint64(place + 1)] ^ DOT)
+            triples += np.uint32((two | (points[np.uint64(place + 2)] ^ DOT)) == 0)
+        counts[0, text], counts[1, text], dots = hashes, ellipses, 0
+        for place in range(low, high if triples else low):
+            dots = dots + 1 if points[np.uint64(place)] == DOT else 0
             if dots == 3:
-                ellipses += 1
+                counts[1, text] += 1
                 dots = 0
-        counts[0, text], counts[1, text] = hashes, ellipses
     return counts
