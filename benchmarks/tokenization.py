@@ -24,6 +24,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+import pyarrow.parquet as pq
 from tokenizers import pre_tokenizers, trainers
 
 from datakit.documents.parts import write_parquet
@@ -144,7 +145,7 @@ def one(engine: str, documents: str, tokenizer: str, out: str) -> dict:
             loaded.encode_batch(pl.read_parquet(part, columns=["text"])["text"].to_list(), add_special_tokens=False)
     else:
         policy = TokenPolicy.of(path, "benchmark", None, END_OF_TEXT)
-        for index, rows in enumerate(shard_plan(parts)):
+        for index, rows in enumerate(shard_plan((part, pq.read_metadata(part)) for part in parts)):
             start = time.process_time()
             record = tokenize_shard(Path(out), f"shard-{index:05d}", *rows, path, policy, PLAIN, engine)  # pyrefly: ignore
             shards.append((record["bytes"] / 1e6, time.process_time() - start))

@@ -33,7 +33,7 @@ from datakit.contamination.tables import (
     write_statuses,
 )
 from datakit.contamination.template_rescan import CLEARED_FILE, CLEARED_SCHEMA, MATCHED_SCHEMA, rescan, write_for_judging
-from datakit.documents.parts import footer, parts_of_tasks
+from datakit.documents.parts_of_tasks import footer, parts_of_tasks
 from datakit.text.canonical_text import CANONICAL_TEXT_VERSION
 from lineage.artifact.store import Artifact
 from lineage.match_tiers import ITEM_STATUSES

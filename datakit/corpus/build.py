@@ -23,19 +23,26 @@ import pyarrow as pa
 import xxhash
 
 from datakit.corpus.filters import Attributes, CorpusConfig, reasons
-from datakit.corpus.parts import CUT_COUNTS, HELDOUT, SPLITS, TRAIN, chosen, cut_counts, layout, with_spans, write_split_part
+from datakit.corpus.parts import (
+    CUT_COUNTS,
+    HELDOUT,
+    SPLITS,
+    TRAIN,
+    chosen,
+    cut_counts,
+    layout,
+    spans_of,
+    with_spans,
+    write_split_part,
+)
 from datakit.corpus.removals import Removed, read_removed
 from datakit.dedup.paragraph_cuts import cut_table, emptied, repeated_shares
-from datakit.documents.parts import (
-    as_frame,
-    document_paths,
-    iterate_part,
-    text_bytes,
-    writing_part,
-)
+from datakit.documents.parts import as_frame, iterate_part, text_bytes, writing_part
+from datakit.documents.parts_of_tasks import parts_beside, parts_of_tasks, source_in_footers
 from datakit.documents.schemas import CORPUS_DROPPED_SCHEMA, DOCUMENT_SCHEMA, SPANS_FOLDER
 from datakit.quality.cutoff import Cutoff, read_cutoff
 from lineage.artifact.store import Artifact
+from lineage.shards.reads import Folder
 from lineage.shards.run import SCRATCH_FOLDER
 from lineage.stage import Stage
 from lineage.writing.writer import Writer
@@ -67,14 +74,19 @@ def build_corpus(
         raise ValueError(
             f"{out.spec.name}: its filters read {sorted(config.reads)}, its optional inputs are {sorted(optional)}"
         )
-    parts = document_paths(normalized)
-    source = _source(parts)
+    parts = parts_of_tasks(out, normalized)
+    names, source = [part.name for part in parts], source_in_footers(normalized, parts)
     cutoff = read_cutoff(optional.pop("cutoff"), source) if config.best_scores else None
     removed = read_removed(optional.pop("removals"), duplicates) if config.remove_listed else None
-    spans = optional.pop("paragraphs").below(f"{SPANS_FOLDER}/{source}") if "paragraphs" in config.reads else None
-    attributes = Attributes.of(source, duplicates, config, contamination=contamination, **optional)
-    arguments = config, attributes, cutoff, removed, spans
-    decided = out.map_shards(decide_part, {f"decide-{part.stem}": (part, *arguments) for part in parts}, lazy=True)
+    spans = None
+    if "paragraphs" in config.reads:
+        spans = parts_beside(out, optional.pop("paragraphs"), f"{SPANS_FOLDER}/{source}", names)
+    attributes = Attributes.of(out, names, source, duplicates, config, contamination=contamination, **optional)
+    decisions = {
+        f"decide-{part.stem}": (part, config, attributes.reading(part.name), cutoff, removed, spans_of(spans, [part]))
+        for part in parts
+    }
+    decided = out.map_shards(decide_part, decisions, lazy=True)
     totals = sum((Counter(_counts(statistics)) for statistics in decided.values()), Counter())
     drops = {name.removeprefix("drop:"): count for name, count in sorted(totals.items()) if name.startswith("drop:")}
     if not totals[f"rows:{TRAIN}"]:
@@ -115,7 +127,7 @@ def decide_part(
     attributes: Attributes,
     cutoff: Cutoff | None,
     removed: Removed | None,
-    spans: Path | None,
+    spans: Folder | None,
 ) -> Mapping[str, int]:
     """Decide for every document of a part the drop reason or the split; return counts of rows, bytes and drops."""
     ids = pl.concat([pl.Series("id", [], pl.String), *(as_frame(table)["id"] for table in iterate_part(part, ["id"]))])
@@ -160,7 +172,10 @@ def _write_tasks(
     for split in SPLITS:
         counts = [_counts(decided[f"decide-{part.stem}"])[f"rows:{split}"] for part in parts]
         outputs = layout(split, survivors[split], counts, totals[f"bytes:{split}"], config.target_part_bytes)
-        tasks |= {f"write-{split}-{index:05d}": (name, slices, spans) for index, (name, slices) in enumerate(outputs)}
+        tasks |= {
+            f"write-{split}-{index:05d}": (name, slices, spans_of(spans, [piece.part for piece in slices if piece.fates]))
+            for index, (name, slices) in enumerate(outputs)
+        }
     return tasks
 
 
@@ -201,14 +216,6 @@ def _write_dropped(path: Path, fates: list[Path]) -> None:
         for fate in fates:
             dropped = pl.read_parquet(fate, columns=["id", "reason"]).filter(pl.col("reason") != "")
             out.write(dropped.to_arrow().cast(CORPUS_DROPPED_SCHEMA))
-
-
-def _source(parts: list[Path]) -> str:
-    """Return the source's name, from the first document."""
-    for part in parts:
-        for table in iterate_part(part, ["source"], 0, 1):
-            return str(table["source"][0].as_py())
-    raise ValueError(f"{parts[0].parent}: there is no document in {len(parts)} parts")
 
 
 def _counts(statistics: Mapping[str, Any]) -> Counter[str]:

@@ -4,7 +4,7 @@ An attribute table is beside the documents: parts of the same names, rows of the
 a line of `reasons` below: an expression over the joined columns that gives a reason, or null if the document may stay.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,10 +12,13 @@ import polars as pl
 
 from datakit.corpus.removals import REMOVED, Removed
 from datakit.documents.parts import TARGET_PART_BYTES
+from datakit.documents.parts_of_tasks import parts_beside
 from datakit.documents.schemas import CLUSTERS_FOLDER, CONTAINED_FOLDER, DOMAIN, DOMAINS_FOLDER, KEPT_ID, SEMANTIC_FOLDER
 from datakit.quality.cutoff import Cutoff
 from datakit.tags import code_licences, languages
 from lineage.artifact.store import Artifact
+from lineage.shards.reads import Folder, files_of
+from lineage.writing.writer import Writer
 
 
 @dataclass(frozen=True)
@@ -160,22 +163,31 @@ class Attributes:
     duplicates: str
     """Name of the artifact that made the clusters."""
 
-    clusters: Path
+    clusters: Folder
     """Folder of the files of this source's parts."""
 
-    tables: Mapping[str, tuple[str, Path, Table]]
+    tables: Mapping[str, tuple[str, Folder, Table]]
     """Input -> (name of the artifact, folder of its parts, what is read of them)."""
 
     @staticmethod
-    def of(source: str, duplicates: Artifact, config: CorpusConfig, **given: Artifact) -> "Attributes":
-        """Locate the tables. Raises: ValueError for an input that `tables` does not know, or a source without clusters."""
+    def of(
+        out: Writer, parts: Sequence[str], source: str, duplicates: Artifact, config: CorpusConfig, **given: Artifact
+    ) -> "Attributes":
+        """Locate the tables. Raises: ValueError for an input that `tables` does not know, or that lacks one of `parts`."""
         declared = tables(config, source)
         if unknown := given.keys() - declared.keys():
             raise ValueError(
                 f"no attribute table is declared for {', '.join(sorted(unknown))}; there are: {', '.join(declared)}"
             )
-        folders = {name: (a.name, a.below(declared[name].folder), declared[name]) for name, a in given.items()}
-        return Attributes(duplicates.name, duplicates.below(f"{CLUSTERS_FOLDER}/{source}"), folders)
+        folders = {
+            name: (a.name, parts_beside(out, a, declared[name].folder, parts), declared[name]) for name, a in given.items()
+        }
+        return Attributes(duplicates.name, parts_beside(out, duplicates, f"{CLUSTERS_FOLDER}/{source}", parts), folders)
+
+    def reading(self, part: str) -> "Attributes":
+        """Return the attributes for a task that reads those of one part."""
+        tables = {name: (a, files_of(folder, [part]), table) for name, (a, folder, table) in self.tables.items()}
+        return Attributes(self.duplicates, files_of(self.clusters, [part]), tables)
 
     def of_part(self, part: str, ids: pl.Series) -> pl.DataFrame:
         """Return attributes of the documents of one part, in order; those of duplicates are null if a document has no
@@ -186,7 +198,7 @@ class Attributes:
         joined = ids.to_frame("id")
         for _, (artifact, folder, table) in sorted(self.tables.items()):
             joined = joined.with_columns(_aligned(folder / part, table, ids, artifact))
-        clusters = _clusters(self.clusters / part, self.duplicates)
+        clusters = pl.read_parquet(self.clusters / part)
         joined = joined.join(clusters, on="id", how="left", validate="1:1", maintain_order="left")
         if unknown := clusters.height - joined["cluster_id"].count():
             raise ValueError(
@@ -196,19 +208,14 @@ class Attributes:
         return joined
 
 
-def _clusters(path: Path, artifact: str) -> pl.DataFrame:
-    """Return `CLUSTERS_SCHEMA` of one part."""
-    if not path.exists():
-        raise ValueError(f"{artifact}: no such part {path.name}; it was made from other documents: materialize it again")
-    return pl.read_parquet(path)
-
-
 def _aligned(path: Path, table: Table, ids: pl.Series, artifact: str) -> list[pl.Series]:
     """Return the columns that filters read. A table with ids only does not judge its source (prose rules and code)."""
-    table_rows = pl.read_parquet(path) if path.exists() else None
-    if table_rows is None or not table_rows["id"].equals(ids):
-        rows = "no such part" if table_rows is None else f"{table_rows.height} rows for {ids.len()} documents, or other ids"
-        raise ValueError(f"{artifact}: part {path.name} has {rows}; it was made from other documents: materialize it again")
+    table_rows = pl.read_parquet(path)
+    if not table_rows["id"].equals(ids):
+        raise ValueError(
+            f"{artifact}: part {path.name} has {table_rows.height} rows for {ids.len()} documents, or other ids; it was made "
+            "from other documents: materialize it again"
+        )
     if table_rows.width == 1:
         return [pl.repeat("", ids.len(), dtype=pl.String, eager=True).alias(name) for name in table.columns]
     if missing := set(table.columns.values()) - set(table_rows.columns):

@@ -11,6 +11,7 @@ import pyarrow as pa
 from datakit.dedup.paragraph_cuts import Span, cut_table, read_spans
 from datakit.documents.parts import iterate_part, part_bounds, part_name, text_bytes, writing_part
 from datakit.documents.schemas import DOCUMENT_SCHEMA
+from lineage.shards.reads import FilesOf, Folder, files_of
 from lineage.shards.run import DIGESTED
 
 TRAIN = "train"
@@ -52,7 +53,12 @@ def layout(
         yield f"{split}/{part_name(index, len(bounds))}", tuple(slices)
 
 
-def write_split_part(folder: Path, name: str, slices: tuple[Slice, ...], spans: Path | None = None) -> Mapping[str, object]:
+def spans_of(spans: Path | None, parts: Sequence[Path]) -> FilesOf | None:
+    """Return the folder of spans for a task that reads those of some parts; None if no spans are cut."""
+    return files_of(spans, (part.name for part in parts)) if spans else None
+
+
+def write_split_part(folder: Path, name: str, slices: tuple[Slice, ...], spans: Folder | None = None) -> Mapping[str, object]:
     """Copy a split's documents into one output part, one row group of the input at a time; return counts of what was
     cut.
     """
@@ -75,7 +81,7 @@ def cut_counts(table: pa.Table, left: pa.Table, row_spans: list[list[Span]]) -> 
 
 
 def with_spans(
-    part: Path, names: list[str], spans: Path | None, first: int = 0, end: int | None = None
+    part: Path, names: list[str], spans: Folder | None, first: int = 0, end: int | None = None
 ) -> Iterator[tuple[pa.Table, list[list[Span]]]]:
     """Yield rows `[first, end)` of a part, one row group at a time, with the spans to cut out of each row."""
     of_part = read_spans(spans / part.name) if spans else None
@@ -84,7 +90,7 @@ def with_spans(
         first += table.num_rows
 
 
-def _survivors(piece: Slice, spans: Path | None) -> Iterator[tuple[pa.Table, list[list[Span]]]]:
+def _survivors(piece: Slice, spans: Folder | None) -> Iterator[tuple[pa.Table, list[list[Span]]]]:
     """Yield documents of a slice, with the spans to cut out of each."""
     if piece.fates is None:
         yield from with_spans(piece.part, DOCUMENT_SCHEMA.names, None, piece.start, piece.stop)

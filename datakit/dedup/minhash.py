@@ -22,7 +22,8 @@ import numpy as np
 import pyarrow as pa
 from rensa import RMinHash  # pyrefly: ignore[missing-module-attribute]  (a compiled module without stubs)
 
-from datakit.documents.parts import iterate_part, parts_of_tasks, writing_part
+from datakit.documents.parts import iterate_part, writing_part
+from datakit.documents.parts_of_tasks import parts_of_tasks
 from datakit.text.shingles import batch_shingles, batches, distinct_in_segments, mix
 from lineage.artifact.store import Artifact
 from lineage.stage import Stage

@@ -26,7 +26,6 @@ import pyarrow.parquet as pq
 from datakit.documents.schemas import DOCUMENT_SCHEMA, ID, TEXT, check_schema
 from lineage.artifact.store import Artifact
 from lineage.storage.digests import Digested, DigestedFile
-from lineage.writing.writer import Writer
 
 ROW_GROUP_ROWS = 2_048
 ROW_GROUP_TEXT_BYTES = 16 << 20
@@ -34,8 +33,6 @@ LONG_TEXT_BYTES = ROW_GROUP_TEXT_BYTES
 LOOKED_AT_ROWS = 64
 TARGET_PART_BYTES = 256 << 20
 DOCUMENTS = "documents"
-FOOTER_END_BYTES = 8
-"""The length of the metadata in 4 bytes, and `PAR1`."""
 DICTIONARY_COLUMNS = ("source", "reason", "kind", "tier", "task", "suite")
 
 
@@ -152,14 +149,13 @@ def part_bounds(rows: int, num_bytes: int, target_bytes: int = TARGET_PART_BYTES
     return [(rows * i // count, rows * (i + 1) // count) for i in range(count)]
 
 
-def text_size(path: Path) -> tuple[int, int]:
+def text_size(metadata: pq.FileMetaData) -> tuple[int, int]:
     """Return (rows, bytes of text) of a part from its footer: text is stored plainly, so its size is the text's plus 4
     bytes a row.
     """
-    with pq.ParquetFile(path) as file:
-        column = file.schema_arrow.get_field_index(TEXT)
-        groups = [file.metadata.row_group(index) for index in range(file.num_row_groups)]
-        return file.metadata.num_rows, sum(group.column(column).total_uncompressed_size for group in groups)
+    column = metadata.schema.to_arrow_schema().get_field_index(TEXT)
+    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    return metadata.num_rows, sum(group.column(column).total_uncompressed_size for group in groups)
 
 
 def document_paths(artifact: Artifact, split: str = DOCUMENTS) -> list[Path]:
@@ -168,28 +164,6 @@ def document_paths(artifact: Artifact, split: str = DOCUMENTS) -> list[Path]:
     if not paths:
         raise ValueError(f"{artifact.name} has no documents under {split}/")
     return paths
-
-
-def parts_of_tasks(out: Writer, artifact: Artifact, split: str = DOCUMENTS) -> list[Path]:
-    """Return `document_paths` for the tasks of a map: a part on a bucket is fetched where a task that names it runs.
-
-    Raises: ValueError if the artifact has none.
-    """
-    paths = out.input_files(artifact, ".parquet", f"{split}/")
-    if not paths:
-        raise ValueError(f"{artifact.name} has no documents under {split}/")
-    return paths
-
-
-def footer(artifact: Artifact, part: Path, split: str = DOCUMENTS) -> pq.FileMetaData:
-    """Return the metadata of a part of `parts_of_tasks`; of one that is not here only these bytes are read."""
-    if part.exists():
-        return pq.read_metadata(part)
-    name = f"{split}/{part.name}"
-    size = next(entry.bytes for entry in artifact.manifest.files if entry.path == name)
-    end = size - FOOTER_END_BYTES
-    length = int.from_bytes(artifact.read_range(name, end, end + 4), "little")
-    return pq.read_metadata(pa.BufferReader(artifact.read_range(name, end - length, size)))
 
 
 def read_documents(artifact: Artifact, split: str = DOCUMENTS, columns: Sequence[str] | None = None) -> pl.DataFrame:

@@ -12,7 +12,8 @@ from typing import Any
 
 import polars as pl
 
-from datakit.documents.parts import added, as_frame, iterate_part, parts_of_tasks, slices, value_counts, writing_part
+from datakit.documents.parts import added, as_frame, iterate_part, slices, value_counts, writing_part
+from datakit.documents.parts_of_tasks import parts_of_tasks
 from datakit.quality.rule_sets import PROSE_DOMAINS, PUBLISHED, RuleSet, measured, verdict
 from datakit.sources.source import Domain
 from lineage.artifact.store import Artifact

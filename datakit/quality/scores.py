@@ -8,7 +8,8 @@ from typing import Any
 
 import polars as pl
 
-from datakit.documents.parts import as_frame, iterate_part, parts_of_tasks, slices, texts_of, writing_part
+from datakit.documents.parts import as_frame, iterate_part, slices, texts_of, writing_part
+from datakit.documents.parts_of_tasks import parts_of_tasks
 from datakit.quality.score_counts import DECIMALS, UNITS, ScoreCounts, first_of_groups
 from datakit.quality.scorer_model import Model
 from lineage.artifact.store import Artifact

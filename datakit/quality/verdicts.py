@@ -12,7 +12,8 @@ from typing import Any
 
 import polars as pl
 
-from datakit.documents.parts import added, as_frame, iterate_part, parts_of_tasks, value_counts, writing_part
+from datakit.documents.parts import added, as_frame, iterate_part, value_counts, writing_part
+from datakit.documents.parts_of_tasks import parts_of_tasks
 from datakit.quality.signals import SIGNALS, quality_signals
 from datakit.sources.source import Domain
 from lineage.artifact.store import Artifact

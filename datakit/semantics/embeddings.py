@@ -20,7 +20,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from datakit.documents.parts import as_frame, iterate_part, parts_of_tasks, slices, writing_part
+from datakit.documents.parts import as_frame, iterate_part, slices, writing_part
+from datakit.documents.parts_of_tasks import parts_of_tasks
 from datakit.semantics.encoder import MAX_TOKENS, PACKAGE, SHA256, VERSION, WIDTH, SentenceEncoder
 from datakit.sources.source import Domain
 from lineage.artifact.store import Artifact

@@ -7,7 +7,8 @@ from typing import Any
 
 import polars as pl
 
-from datakit.documents.parts import as_frame, iterate_part, parts_of_tasks, slices, writing_part
+from datakit.documents.parts import as_frame, iterate_part, slices, writing_part
+from datakit.documents.parts_of_tasks import parts_of_tasks
 from lineage.artifact.store import Artifact
 from lineage.writing.writer import Writer
 

@@ -7,7 +7,7 @@ for any number of workers, and each survives a kill.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache, partial
 from itertools import chain, islice
@@ -19,7 +19,8 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from datakit.corpus.parts import HELDOUT, SPLITS
-from datakit.documents.parts import as_frame, document_paths, iterate_texts, part_bounds, row_ranges, text_size, write_parquet
+from datakit.documents.parts import as_frame, iterate_texts, part_bounds, row_ranges, text_size, write_parquet
+from datakit.documents.parts_of_tasks import footer, parts_of_tasks
 from datakit.documents.schemas import CORPUS_DROPPED_SCHEMA
 from datakit.tokens.engines import (
     ENGINE_CHOICES,
@@ -98,14 +99,15 @@ def tokenize_corpus(out: Writer, config: TokenCacheConfig, corpus: Artifact, tok
     Raises: ValueError if the tokenizer lacks a token that the config names, or if no document is left. A held-out split
     without documents gives an empty cache.
     """
-    path, parts = tokenizer.files(TOKENIZER_FILE)[0], document_paths(corpus, config.split)
+    path, parts = tokenizer.files(TOKENIZER_FILE)[0], parts_of_tasks(out, corpus, config.split)
     policy = TokenPolicy.of(path, tokenizer.name, config.bos, config.eos)
     if isinstance(config.format, Chat | Preferences):
         check_chat(load_tokenizer(path), config.format, tokenizer.name)
-    plan = list(shard_plan(parts))
+    plan = list(shard_plan((part, footer(corpus, part, config.split)) for part in parts))
     out.warm(len(plan), load_engines, path, config.engine)
     workers = None if len(plan) > 1 else 1  # A start takes longer than the comparison.
-    verdict = _engine(config, path, parts, partial(out.map_calls, workers=workers))
+    out.bring(parts[0])
+    verdict = _engine(config, path, parts[0], partial(out.map_calls, workers=workers))
     common = (path, policy, config.format, None if verdict is None else verdict.engine)
     tasks = {f"shard-{i:05d}": (f"shard-{i:05d}", *rows, *common) for i, rows in enumerate(plan)}
     done = out.map_shards(tokenize_shard, tasks, in_runs=True, lazy=True)
@@ -161,23 +163,23 @@ def _statistics(done: Mapping[str, Mapping[str, Any]], has_weights: bool) -> dic
     return facts
 
 
-def _engine(config: TokenCacheConfig, tokenizer: Path, parts: list[Path], map_calls: MapCalls) -> EngineVerdict | None:
+def _engine(config: TokenCacheConfig, tokenizer: Path, part: Path, map_calls: MapCalls) -> EngineVerdict | None:
     """Choose the engine for this corpus; None if the format encodes nothing."""
     if isinstance(config.format, Prebuilt):
         return None
-    return choose_engine(tokenizer, config.engine, [text[:SAMPLE_CHARS] for text in sampled_texts(parts)], map_calls)
+    return choose_engine(tokenizer, config.engine, [text[:SAMPLE_CHARS] for text in sampled_texts(part)], map_calls)
 
 
-def sampled_texts(parts: list[Path]) -> list[str]:
-    """Return the first documents of the first part. Ids are hashes of contents, so any run of them is a random sample."""
-    return list(islice(chain.from_iterable(iterate_texts(parts[0])), SAMPLED_DOCUMENTS))
+def sampled_texts(part: Path) -> list[str]:
+    """Return the first documents of a part. Ids are hashes of contents, so any run of them is a random sample."""
+    return list(islice(chain.from_iterable(iterate_texts(part)), SAMPLED_DOCUMENTS))
 
 
-def shard_plan(parts: list[Path]) -> Iterator[tuple[Path, int, int]]:
+def shard_plan(parts: Iterable[tuple[Path, pq.FileMetaData]]) -> Iterator[tuple[Path, int, int]]:
     """Return (part, first row, end row) of every shard: a function of the parts' footers; no text is read."""
-    sizes = [text_size(part) for part in parts]
-    target = shard_bytes(sum(size for _, size in sizes))
-    for part, (rows, size) in zip(parts, sizes, strict=True):
+    sizes = [(part, *text_size(metadata)) for part, metadata in parts]
+    target = shard_bytes(sum(size for _, _, size in sizes))
+    for part, rows, size in sizes:
         for start, stop in part_bounds(rows, size, target):
             if start < stop:
                 yield part, start, stop

@@ -114,14 +114,15 @@ class _Pickler(pickle.Pickler):
 
     def persistent_id(self, obj: object) -> object:
         if isinstance(obj, FilesOf):
-            self._found.update(path for path in obj.paths if path.is_relative_to(self._root))
+            self._found.update(filter(self._is_wanted, obj.paths))
             return True
         if isinstance(obj, PurePath) or (isinstance(obj, str) and obj.startswith(self._text)):
-            path = Path(obj)
-            if path.is_relative_to(self._root) or is_later(path):
-                self._found.add(path)
+            self._found.update(filter(self._is_wanted, [Path(obj)]))
             return True
         return True if isinstance(obj, FunctionType) else None  # None: look inside
+
+    def _is_wanted(self, path: Path) -> bool:
+        return path.is_relative_to(self._root) or is_later(path)
 
 
 class _Nowhere(RawIOBase):

@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 from gcs_server import GcsServer
-from inputs import Texts, documents, quality, random_texts
+from inputs import Texts, corpus, documents, quality, random_texts
 from test_contamination_stage import scan_of
 from test_contamination_templates import CONFIG, QUESTIONS, texts
 
-from lineage.artifact.manifest import MANIFEST_NAME
+from datakit.corpus.build import CorpusConfig
+from datakit.tokens.cache import TOKEN_CACHE, TokenCacheConfig
+from datakit.tokens.tokenizer import TOKENIZER, TokenizerConfig
+from lineage.artifact.manifest import MANIFEST_NAME, FileEntry
 from lineage.artifact.store import Artifact, Store
 from lineage.build.nodes import Node, spec_of
 from lineage.build.plan import build
@@ -92,14 +95,55 @@ def test_a_scan_for_items_fetches_its_own_documents_and_the_footers_of_others(se
     inputs = {spec.key[0]: build(bucket, spec).artifact.manifest.files for spec in node.parents()}
     parts = sorted(inputs["normalized"], key=lambda entry: entry.path)
     others = sum(entry.bytes for name, files in inputs.items() if name != "normalized" for entry in files)
-    machine = replace(bucket, scratch_folder=f"{bucket.scratch}-other")
-    job = job_of(machine, node, fetched=False)
-    fetched = fetched_by(server, lambda: run_share(node.stage, node.config, job, Share(0, len(parts))))
-    footers = sum(footer_bytes(bucket, node, entry.path) for entry in parts)
+    fetched = first_share(server, bucket, node, 0, len(parts))
+    documents_made = next(build(bucket, parent).artifact for parent in node.parents() if parent.key[0] == "normalized")
+    footers = sum(footer_bytes(documents_made, entry.path) for entry in parts)
     assert len(parts) > 4 and fetched == parts[0].bytes + footers + others
 
 
-def footer_bytes(store: Store, node: Node, name: str) -> int:
-    normalized = next(build(store, parent).artifact for parent in node.parents() if parent.key[0] == "normalized")
-    data = normalized.file(name).read_bytes()
+def test_a_runner_of_a_corpus_or_of_tokens_fetches_its_own_parts(server: GcsServer, bucket: Store) -> None:
+    node = corpus(
+        Texts("here", tuple(random_texts(300, 20, seed=3)), part_bytes=10_000), how=CorpusConfig(target_part_bytes=9_000)
+    )
+    inputs = {parent.key[-1]: built(bucket, parent) for parent in node.parents()}
+    parts = [entry.path for entry in entries(inputs["normalized"], "documents/")]
+    own = sum(
+        entry.bytes for made in inputs.values() for entry in made.manifest.files if entry.path.endswith(Path(parts[1]).name)
+    )
+    assert len(parts) > 3 and first_share(server, bucket, node, 1, len(parts)) == own + footer_bytes(
+        inputs["normalized"], parts[0]
+    )
+
+    tokenizer = Node(("tokenizer", "small"), None, TOKENIZER, TokenizerConfig(vocab_size=300), {"corpora": (node,)})
+    tokens = Node(
+        ("token_cache", "small"), "here", TOKEN_CACHE, TokenCacheConfig("here"), {"corpus": node, "tokenizer": tokenizer}
+    )
+    texts_made, vocabulary = built(bucket, node), built(bucket, tokenizer)
+    train = entries(texts_made, "train/")
+    whole = (
+        train[0].bytes + train[1].bytes + sum(entry.bytes for entry in vocabulary.manifest.files)
+    )  # [0]: the engine's sample
+    footers = sum(footer_bytes(texts_made, entry.path) for entry in train)
+    assert len(train) > 3 and first_share(server, bucket, tokens, 1, len(train)) == whole + footers
+
+
+def built(store: Store, node: Node) -> Artifact:
+    for parent in node.parents():
+        built(store, parent)
+    return build(store, node).artifact
+
+
+def entries(artifact: Artifact, folder: str) -> list[FileEntry]:
+    return sorted((e for e in artifact.manifest.files if e.path.startswith(folder)), key=lambda entry: entry.path)
+
+
+def first_share(server: GcsServer, bucket: Store, node: Node, index: int, count: int) -> int:
+    """Bytes that a machine without a cache fetches for its share of the first map."""
+    machine = replace(bucket, scratch_folder=f"{bucket.scratch}-{uuid.uuid4().hex}")
+    job = job_of(machine, node, fetched=False)
+    return fetched_by(server, lambda: run_share(node.stage, node.config, job, Share(index, count)))
+
+
+def footer_bytes(artifact: Artifact, name: str) -> int:
+    data = artifact.file(name).read_bytes()
     return 8 + 4 + int.from_bytes(data[-8:-4], "little")

@@ -2,6 +2,7 @@
 
 import numpy as np
 import polars as pl
+import pyarrow.parquet as pq
 import pytest
 from inputs import Texts, corpus, file_bytes, made, random_texts
 
@@ -88,7 +89,7 @@ def test_shards_are_equal_runs_of_about_the_size_and_leave_nothing_out(tmp_path,
     sizes = np.concatenate([pl.read_parquet(path)["text"].str.len_bytes().to_numpy() for path in parts])
     for size in (1, 4_000, 1 << 30):
         monkeypatch.setattr(token_cache, "SHARD_BYTES", size)
-        runs = [stop - start for _, start, stop in token_cache.shard_plan(parts)]
+        runs = [stop - start for _, start, stop in token_cache.shard_plan((part, pq.read_metadata(part)) for part in parts)]
         assert sum(runs) == len(sizes) and max(runs) - min(runs) <= 1
         assert len(runs) == pytest.approx(min(len(sizes), max(1, sizes.sum() / size)), rel=0.1, abs=1)
 
@@ -97,7 +98,7 @@ def test_a_large_cache_has_larger_shards_instead_of_more(tmp_path, monkeypatch):
     parts = document_paths(made(tmp_path, corpus_node(SOURCE)), "train")
     monkeypatch.setattr(token_cache, "SHARD_BYTES", 1)
     monkeypatch.setattr(token_cache, "MANY_SHARDS", 4)
-    assert 4 <= len(list(token_cache.shard_plan(parts))) <= 4 + len(parts)
+    assert 4 <= len(list(token_cache.shard_plan((part, pq.read_metadata(part)) for part in parts))) <= 4 + len(parts)
 
 
 def test_a_document_longer_than_a_piece_is_one_document(tmp_path):
