@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 
 from datakit.dedup.paragraph_cuts import Span, cut_table, read_spans
-from datakit.documents.parts import iterate_part, part_bounds, part_name, text_bytes, writing_part
+from datakit.documents.parts import has_long_texts, iterate_part, part_bounds, part_name, text_bytes, writing_part
 from datakit.documents.schemas import DOCUMENT_SCHEMA
 from lineage.shards.reads import FilesOf, Folder, files_of
 from lineage.shards.run import DIGESTED
@@ -63,7 +63,7 @@ def write_split_part(folder: Path, name: str, slices: tuple[Slice, ...], spans: 
     cut.
     """
     counts = Counter[str]()
-    with writing_part(folder / name, DOCUMENT_SCHEMA) as out:
+    with writing_part(folder / name, long_texts=any(has_long_texts(piece.part) for piece in slices)) as out:
         for piece in slices:
             for table, row_spans in _survivors(piece, spans):
                 left = cut_table(table, row_spans)

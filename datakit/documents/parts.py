@@ -111,6 +111,13 @@ def writing_part(path: Path, schema: pa.Schema = DOCUMENT_SCHEMA, long_texts: bo
     part.digested = stream.digested()
 
 
+def has_long_texts(part: Path) -> bool:
+    """Whether a part was written with `long_texts`: then its texts have no statistics."""
+    metadata = pq.read_metadata(part)
+    column = metadata.schema.to_arrow_schema().get_field_index(TEXT)
+    return metadata.num_row_groups > 0 and not metadata.row_group(0).column(column).is_stats_set
+
+
 def write_parquet(path: Path, table: pa.Table) -> None:
     """Write a table in memory as one file."""
     with writing_part(path, table.schema) as part:

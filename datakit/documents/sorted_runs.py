@@ -110,15 +110,16 @@ class RunWriter:
     _held_bytes: int = 0
 
     def add(self, row: Row) -> None:
-        """Add a document; write a run if there are enough."""
+        """Add a document; write a run if there are enough, or if it is long."""
         size = len(row[1])
+        if is_long := size >= LONG_TEXT_BYTES:
+            self.flush()  # a run of its own: its text is not copied beside others
+            self.long_texts.append(row[0])
         self._rows.append(row)
         self._held_bytes += size
         self.documents += 1
         self.text_bytes += size
-        if size >= LONG_TEXT_BYTES:
-            self.long_texts.append(row[0])
-        if self._held_bytes >= self.cut.run_bytes:
+        if is_long or self._held_bytes >= self.cut.run_bytes:
             self.flush()
 
     def flush(self) -> None:
