@@ -1,6 +1,7 @@
 """The file of the lineage tables: columns of integers, compressed.
 
     head       magic, digest of the schemas
+    digest     xxh3_128 of what follows: another byte may decompress to the same or, seldom, to other data
     zlib of    counts: uint32, the rows of each table and a code point that no text has, the separator
                words: uint32, column after column of each table; the number of a string for a text, two words for a number
                strings: UTF-8, with the separator between them
@@ -19,6 +20,7 @@ from types import MappingProxyType
 
 import numpy as np
 import polars as pl
+import xxhash
 
 MAX_RATIO = 256
 """Times by which a whole file may grow when it is decompressed. Ours grow about six times."""
@@ -28,7 +30,8 @@ DTYPES: Mapping[object, np.dtype] = MappingProxyType(
     {pl.String: np.dtype("<u4"), pl.Int64: np.dtype("<i8"), pl.Float64: np.dtype("<f8")}
 )
 """How a column is written."""
-_MAGIC = b"marintb1"
+_MAGIC = b"marintb2"
+_DIGEST_BYTES = 16
 
 type Schemas = Mapping[str, Mapping[str, type[pl.DataType]]]
 
@@ -51,7 +54,8 @@ def packed(tables: Mapping[str, pl.DataFrame]) -> bytes:
     counts = struct.pack(f"<{len(tables) + 1}I", *(table.height for table in tables.values()), separator)
     planes = np.concatenate(words).view(np.uint8).reshape(-1, 4).T.tobytes()
     body = counts + planes + chr(separator).join(strings).encode()
-    return _head({name: table.schema for name, table in tables.items()}) + zlib.compress(body, 1)
+    compressed = zlib.compress(body, 1)
+    return _head({name: table.schema for name, table in tables.items()}) + xxhash.xxh3_128_digest(compressed) + compressed
 
 
 def unpacked(data: bytes, schemas: Schemas, where: str) -> dict[str, pl.DataFrame]:
@@ -66,8 +70,11 @@ def _tables(data: bytes, schemas: Schemas) -> dict[str, pl.DataFrame]:
     head = _head(schemas)
     if not data.startswith(head):
         raise ValueError(f"it begins with {data[: len(head)].hex()} in place of {head.hex()}")
+    digest, compressed = data[len(head) :][:_DIGEST_BYTES], data[len(head) + _DIGEST_BYTES :]
+    if xxhash.xxh3_128_digest(compressed) != digest:
+        raise ValueError("its bytes are not those of its digest")
     unpacking = zlib.decompressobj()
-    body = unpacking.decompress(data[len(head) :], MAX_RATIO * len(data))
+    body = unpacking.decompress(compressed, MAX_RATIO * len(data))
     if not unpacking.eof or unpacking.unused_data:
         raise ValueError("its compressed bytes end elsewhere, or grow more than a file of tables does")
     counts = struct.Struct(f"<{len(schemas) + 1}I")

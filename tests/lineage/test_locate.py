@@ -89,7 +89,7 @@ def test_a_name_of_days_without_one_is_the_last_day(tmp_path: Path, caplog: pyte
         with writing(store, ArtifactSpec(("ferry", "report"), day, "tests.plain", "1", {})) as out:
             (out.folder / "file.txt").write_text("bytes")
     assert locate(stores, "ferry/report").spec.partition == "2026-11-21"
-    assert "the last is taken, ferry/report[2026-11-21]" in caplog.text
+    assert "the last one is taken, ferry/report[2026-11-21]" in caplog.text
     (tmp_path / "b" / "ferry" / "report" / "2026-11-30").mkdir()
     assert locate(stores, "ferry/report").spec.partition == "2026-11-21", "an empty folder is no day"
 

@@ -5,6 +5,7 @@ import zlib
 
 import polars as pl
 import pytest
+import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
@@ -15,7 +16,7 @@ SCHEMAS = {
     "artifacts": {"address": pl.String, "bytes": pl.Int64, "seconds": pl.Float64},
     "edges": {"child": pl.String, "parent": pl.String},
 }
-HEAD, COUNTS = 12, struct.Struct("<3I")
+HEAD, DIGEST, COUNTS = 12, 16, struct.Struct("<3I")
 INTEGERS, FLOATS = st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False)
 
 
@@ -35,7 +36,11 @@ def some_tables(draw: st.DrawFn) -> dict[str, pl.DataFrame]:
 def forged(body: bytes) -> bytes:
     """A file that holds a body, as our own writer would compress it."""
     head = packed({name: pl.DataFrame(schema=schema) for name, schema in SCHEMAS.items()})[:HEAD]
-    return head + zlib.compress(body)
+    return with_digest(head, zlib.compress(body))
+
+
+def with_digest(head: bytes, compressed: bytes) -> bytes:
+    return head + xxhash.xxh3_128_digest(compressed) + compressed
 
 
 def planes(*words: int) -> bytes:
@@ -61,7 +66,7 @@ def test_a_file_by_hand_is_read() -> None:
 @given(some_tables(), st.data())
 def test_a_forged_body_is_named_or_gives_whole_tables(tables: dict[str, pl.DataFrame], data: st.DataObject) -> None:
     """Bytes that are compressed again, with a right checksum: any cut, insertion or change of what is inside."""
-    body = zlib.decompress(packed(tables)[HEAD:])
+    body = zlib.decompress(packed(tables)[HEAD + DIGEST :])
     start = data.draw(st.integers(0, len(body)))
     end = data.draw(st.integers(start, min(len(body), start + 8)))
     try:
@@ -81,7 +86,9 @@ REFUSED = {
     "another version": b"marintb0" + edges(1, 0)[8:],
     "other columns": packed({"artifacts": pl.DataFrame({"address": ["x"]}), "edges": pl.DataFrame({"child": ["x"]})}),
     "cut": edges(1, 0)[:-1],
-    "something behind": edges(1, 0) + b"x",
+    "cut in its compressed bytes": with_digest(edges(1, 0)[:HEAD], edges(1, 0)[HEAD + DIGEST : -1]),
+    "something behind": with_digest(edges(1, 0)[:HEAD], edges(1, 0)[HEAD + DIGEST :] + b"x"),
+    "another digest": edges(1, 0)[:HEAD] + bytes(DIGEST) + edges(1, 0)[HEAD + DIGEST :],
     "no counts": forged(b"\0" * (COUNTS.size - 1)),
     "more rows than words": edges(1, 0, rows=2),
     "so many rows that nothing could hold them": edges(1, 0, rows=2**32 - 1),

@@ -10,7 +10,7 @@ WIDEST = 112
 
 def test_make_help_has_one_narrow_line_for_each_target():
     """Every target of .PHONY is explained once, its explanation starts in one column, and no line is wider than 112."""
-    text = subprocess.run(["make", "help"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    text = subprocess.run(["make", "--no-print-directory", "help"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     *lines, _ = text.splitlines()
     declared = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.M)
     assert declared is not None
