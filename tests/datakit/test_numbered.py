@@ -1,13 +1,13 @@
 """Rows by document number: what a part reads, whatever the cut, and how much of a scope one process holds."""
 
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from in_folder import InFolder
 from inputs import Texts, duplicates, edited, file_bytes, made, random_texts
 
 from datakit.dedup.minhash import MinHashConfig
@@ -18,19 +18,6 @@ from lineage.shards.execution import Execution
 from lineage.shards.run import SCRATCH_FOLDER
 from lineage.tables.local import LocalEngine
 from lineage.tables.shuffle import Shuffle
-
-
-@dataclass
-class InFolder:
-    """Runs shards one after another in this process."""
-
-    folder: Path
-
-    def map_shards(self, function, tasks, workers=None, *, lazy=False):
-        return {name: function(self.folder, *arguments) for name, arguments in tasks.items()}
-
-    def bring(self, *paths):
-        pass
 
 
 def rows_of(numbers, first):

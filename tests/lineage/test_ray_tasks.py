@@ -3,12 +3,12 @@
 import contextlib
 import os
 import signal
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from in_folder import InFolder
 
 from benchmarks.ray_machines import ray_machines
 from lineage.shards.run import SCRATCH_FOLDER
@@ -20,16 +20,6 @@ from lineage.tables.stars import stars
 
 pytest.importorskip("ray", reason="ray is not installed (group `ray` of pyproject.toml)")
 pytestmark = pytest.mark.slow
-
-
-@dataclass
-class InFolder:
-    """Runs shards one after another in this process, without their records."""
-
-    folder: Path
-
-    def map_shards(self, function, tasks, workers=None):
-        return {name: function(self.folder, *arguments) for name, arguments in tasks.items()}
 
 
 def random_edges(seed, fatal):

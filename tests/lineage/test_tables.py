@@ -1,15 +1,14 @@
 """Shuffles: the same rows whatever the tasks, ranges and engine are; connected components against a plain search."""
 
 from collections import defaultdict
-from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from in_folder import InFolder
 
 from lineage.artifact.spec import ArtifactSpec
 from lineage.artifact.store import Store
@@ -23,19 +22,6 @@ from lineage.writing.write import writing
 
 SPEC = ArtifactSpec(key=("t",), partition=None, stage="t", stage_version="1", config={}, inputs=())
 EDGES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)).filter(lambda e: e[0] != e[1]), max_size=40)
-
-
-@dataclass
-class InFolder:
-    """Runs shards one after another in this process, without their records."""
-
-    folder: Path
-
-    def map_shards(self, function, tasks, workers=None, *, lazy=False):
-        return {name: function(self.folder, *arguments) for name, arguments in tasks.items()}
-
-    def bring(self, *paths):
-        pass
 
 
 def rows_of(keys, first):
