@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datakit.contamination.answers import answer_ends
-from datakit.contamination.bounds import may_align, placements_that_may_align
+from datakit.contamination.bounds import placements_that_may_align
 from datakit.contamination.policy import Window, WindowRules
 from datakit.text.arrays import load_all, save_all
 from datakit.text.ngram_index import Floats, GramIndex, Ints, UInt64s, grams_in_table
@@ -111,10 +111,6 @@ class Placements:
     needed: Floats
     least: Floats
 
-    def rows(self) -> Ints:
-        """Return int64 [placements, 3]: document, channel, start."""
-        return np.stack([self.documents, self.channels, self.starts], axis=1)
-
     def of(self, rows: slice | Ints) -> "Placements":
         whole_numbers = (column[rows] for column in (self.documents, self.channels, self.starts, self.ends))
         return Placements(*whole_numbers, needed=self.needed[rows], least=self.least[rows])
@@ -128,8 +124,6 @@ def aligned_windows(
     `words` and `bounds`: the words of all documents, flat; `begins`: where `seeds` may begin.
     """
     placed = _placements(words, bounds, begins, channels, config)
-    wanted = channels.hashes, channels.information, channels.bounds, placed.least
-    placed = placed.of(np.flatnonzero(may_align(words, bounds, placed.rows(), *wanted, config.align_slack)))
     scores = np.concatenate([np.empty(0), *_scores(words, bounds, placed, channels, config.align_slack)])
     chosen = np.flatnonzero(scores >= placed.least)
     placed, scores = placed.of(chosen), scores[chosen]

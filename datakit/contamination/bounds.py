@@ -104,43 +104,6 @@ def may_match(
 
 
 @compiled
-def may_align(
-    words: UInt64s,
-    bounds: Ints,
-    placed: Ints,
-    hashes: UInt64s,
-    information: Floats,
-    channel_bounds: Ints,
-    least: Floats,
-    slack: int,
-) -> NDArray[np.bool_]:
-    """Return bool [placements]: whether a placement may reach its score `least` [placements] (`alignment.Placements`).
-
-    `placed` [placements, 3]: document, channel, start.
-    """
-    may = np.zeros(placed.shape[0], np.bool_)
-    for row in range(placed.shape[0]):
-        document, channel, start = placed[row, 0], placed[row, 1], placed[row, 2]
-        low, high = bounds[document], bounds[document + 1]
-        first, last = channel_bounds[channel], channel_bounds[channel + 1]
-        in_place, known, known_in_place = 0, 0.0, 0.0
-        score = least[row] - SLACK
-        few = (last - first) * score
-        for word in range(first, last):
-            if in_place + last - word < few:
-                break
-            middle = start + word - first
-            known += information[word]
-            for place in range(max(middle - slack, low), min(middle + slack + 1, high)):
-                if words[place] == hashes[word]:
-                    in_place += 1
-                    known_in_place += information[word]
-                    break
-        may[row] = in_place >= few and known_in_place >= known * score
-    return may
-
-
-@compiled
 def placements_that_may_align(
     words: UInt64s,
     bounds: Ints,
@@ -156,7 +119,8 @@ def placements_that_may_align(
     least: Floats,
     slack: int,
 ) -> Ints:
-    """Return int64 [placements, 3], document, channel, start: where seeds place a channel that `may_align` lets pass.
+    """Return int64 [placements, 3], document, channel, start: where seeds place a channel that may reach its score
+    (`alignment.Placements`).
 
     `places`, `documents` and `seeds` [hits], by place: seeds that were found (`GramIndex.lookup_at`). `least` [channels]: the
     lowest score that matters. A placement that was just tested is not tested again; it may be returned more than once.

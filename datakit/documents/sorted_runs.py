@@ -56,7 +56,7 @@ class Cut:
     @property
     def held_blocks(self) -> int:
         """Blocks of all runs together that a merge holds: four times as many took twice the time, because a round's copies of
-        texts then are in memory that the system gives out anew (2026-11-27).
+        texts then are in new memory of the system (2026-11-27).
         """
         return self.fan_in // 2
 

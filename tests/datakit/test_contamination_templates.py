@@ -146,10 +146,10 @@ def test_some_postings_of_an_index_are_the_index_of_them(drawn):
     wanted = np.array([is_wanted for _, is_wanted in drawn], np.bool_)
     channels, positions = np.arange(len(drawn)) // 4, np.arange(len(drawn)) % 4
     some = build_index(grams, np.ones(len(drawn)), channels, positions, 3).only(wanted[np.argsort(grams, kind="stable")])
-    anew = build_index(grams, wanted.astype(np.float64), channels, positions, 3)
+    built = build_index(grams, wanted.astype(np.float64), channels, positions, 3)
     for name in ("grams", "offsets", "channels", "positions"):
-        np.testing.assert_array_equal(getattr(some, name), getattr(anew, name), err_msg=name)
-    assert [part.tolist() for part in some.lookup(grams)] == [part.tolist() for part in anew.lookup(grams)]
+        np.testing.assert_array_equal(getattr(some, name), getattr(built, name), err_msg=name)
+    assert [part.tolist() for part in some.lookup(grams)] == [part.tolist() for part in built.lookup(grams)]
 
 
 @given(st.lists(st.integers(0, 2**64 - 1)), st.lists(st.integers(0, 2**64 - 1)))

@@ -103,7 +103,7 @@ def test_a_stage_that_reads_and_changes_its_shards_gets_the_same_bytes(
 
 
 def test_a_changed_page_is_refused_by_the_commit_and_by_a_runner_that_reads_it(bucket: Store, whole: Artifact) -> None:
-    """Of the same size, so that only its bytes tell. What the error says mends it."""
+    """Of the same size, so that only its bytes differ. What the error says mends it."""
     run_maps(bucket, pages(), 1)
     (address,) = (a for a in bucket.storage.sizes(SHARED_FOLDER) if a.endswith("pages/b.txt"))
     honest = f"{SHARED_FOLDER}/{address}"
