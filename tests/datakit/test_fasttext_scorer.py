@@ -38,11 +38,11 @@ def store(tmp_path_factory):
 
 
 @_needs_fasttext
-def test_it_ranks_the_same_held_out_seeds_and_says_what_it_is(store, caplog):
+def test_it_ranks_the_same_held_out_seeds_and_says_what_it_is(tmp_path, caplog):
     with caplog.at_level(logging.INFO):
-        artifact = made(store, scorer(FASTTEXT))
+        artifact = made(tmp_path, scorer(FASTTEXT))  # its own folder: another test may have made it in `store`
     assert "scorer small: the back-end is fasttext" in caplog.text
-    fasttext, hashed = artifact.manifest.extra["scorer"], made(store, scorer()).manifest.extra["scorer"]
+    fasttext, hashed = artifact.manifest.extra["scorer"], made(tmp_path, scorer()).manifest.extra["scorer"]
     assert fasttext["backend"] == "fasttext" and fasttext.keys() == hashed.keys()
     assert fasttext["documents"] == hashed["documents"] and fasttext["seeds"] == hashed["seeds"]
     assert fasttext["auc"] == 1.0 and fasttext["expected_calibration_error"] < 0.1
