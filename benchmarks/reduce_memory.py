@@ -25,11 +25,12 @@ import pyarrow as pa
 
 from benchmarks.pipeline import ONE_THREAD
 from benchmarks.process_use import cpu_seconds, peak_mib
-from datakit.dedup.band_join import Part, Spilled, band_rows, copies_of_range, id_rows, links_of_range
+from datakit.dedup.band_join import Spilled, band_rows, copies_of_range, id_rows, links_of_range
 from datakit.dedup.containment_candidates import pairs_of_range, sample_rows
 from datakit.dedup.numbered import Numbered
-from datakit.dedup.paragraphs import DocumentPart, paragraph_rows, repeats_of_range
+from datakit.dedup.paragraphs import paragraph_rows, repeats_of_range
 from datakit.dedup.part_files import PartFiles, new_stream, save_part
+from datakit.dedup.scope_parts import ScopePart
 from datakit.text.arrays import save
 from lineage.shards.run import SCRATCH_FOLDER
 from lineage.tables.local import reduce_range, write_ranges, write_rows
@@ -116,14 +117,14 @@ def rows_of_samples(rows: int, share: float) -> Columns:
 
 
 def ids_task(folder: Path, rows: Columns) -> Task:
-    part = Part(0, 0, folder, folder, 0, rows["number"].size)
+    part = ScopePart(0, "a", "a.parquet", 0, rows["number"].size)
     save_part(folder, part, ids=np.stack([rows["high"], rows["low"]], axis=1))
     return id_rows, (Spilled(folder / SCRATCH_FOLDER, (part,)), (part,))
 
 
 def bands_task(folder: Path, rows: Columns) -> Task:
     documents = rows["band"].size // BANDS
-    part = Part(0, 0, folder, folder, 0, documents)
+    part = ScopePart(0, "a", "a.parquet", 0, documents)
     bands = rows["band"][: documents * BANDS].reshape(documents, BANDS)
     save_part(folder, part, bands=bands, signed=np.ones(documents, bool))
     save(folder / "copies.npy", np.zeros((0, 2), np.int64))
@@ -132,7 +133,7 @@ def bands_task(folder: Path, rows: Columns) -> Task:
 
 
 def paragraphs_task(folder: Path, rows: Columns) -> Task:
-    part = DocumentPart(0, "a", folder, 0, rows["high"].size)
+    part = ScopePart(0, "a", "a.parquet", 0, rows["high"].size)
     places = np.stack([rows[name] for name in ("document", "start", "end")], axis=1)
     save_part(folder, part, digests=np.stack([rows["high"], rows["low"]], axis=1), places=places)
     return paragraph_rows, (PartFiles(folder / SCRATCH_FOLDER), (part,))
@@ -140,7 +141,7 @@ def paragraphs_task(folder: Path, rows: Columns) -> Task:
 
 def samples_task(folder: Path, rows: Columns) -> Task:
     documents = rows["hash"].size // SAMPLES
-    part = DocumentPart(0, "a", folder, 0, documents)
+    part = ScopePart(0, "a", "a.parquet", 0, documents)
     rows["hash"][: documents * SAMPLES].tofile(new_stream(folder, "hashes", part))
     save_part(folder, part, sampled=np.full(documents, SAMPLES, np.int32), words=np.full(documents, 512, np.int32))
     return sample_rows, (PartFiles(folder / SCRATCH_FOLDER), 48, (part,))

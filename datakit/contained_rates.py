@@ -7,9 +7,9 @@ not go unseen: see `datakit.removal_rates`, which checks duplicates alone.
 from pathlib import Path
 
 import polars as pl
-import pyarrow.parquet as pq
 
 from datakit.dedup.containment_candidates import ContainmentConfig
+from datakit.documents.parts_of_tasks import rows_of_parts
 from datakit.documents.schemas import CLUSTERS_FOLDER, CONTAINED_FOLDER
 from datakit.removal_rates import SAMPLES, documents_of, text_beginning
 from lineage.artifact.store import Artifact
@@ -18,9 +18,7 @@ from lineage.config import from_jsonable
 
 def check_contained_rates(containment: Artifact) -> list[str]:
     """Return a violation for every source that loses more than `max_removed_share` of its documents to containers and
-    duplicates.
-
-    Documents are counted in the files.
+    duplicates. Documents are counted by the manifest.
     """
     bound = from_jsonable(ContainmentConfig, containment.spec.config).max_removed_share
     sources = documents_of(containment)
@@ -28,7 +26,7 @@ def check_contained_rates(containment: Artifact) -> list[str]:
     violations = []
     for source in sources:
         contained, copies = containment.below(f"{CONTAINED_FOLDER}/{source}"), duplicates / source
-        rows = sum(pq.read_metadata(path).num_rows for path in sorted(contained.glob("*.parquet")))
+        rows = sum(rows_of_parts(containment, f"{CONTAINED_FOLDER}/{source}").values())
         inside = _count(contained, pl.col("container") != "")
         removed = inside + _count(copies, ~pl.col("is_kept"))
         if inside and removed / rows > bound:

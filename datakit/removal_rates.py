@@ -11,11 +11,11 @@ placeholder), normalization keeps one document and counts the rest as copies.
 from collections.abc import Iterator
 
 import polars as pl
-import pyarrow.parquet as pq
 
-from datakit.dedup.duplicates import DuplicatesConfig, document_source
+from datakit.dedup.duplicates import DuplicatesConfig
 from datakit.documents.drop_samples import EXACT_DUPLICATE
 from datakit.documents.parts import document_paths, texts_of
+from datakit.documents.parts_of_tasks import rows_of_parts, source_of
 from datakit.documents.schemas import DUPLICATES_FILE
 from lineage.artifact.store import Artifact
 from lineage.config import from_jsonable
@@ -30,8 +30,8 @@ def check_removal_rates(duplicates: Artifact) -> list[str]:
     """Return a violation for every source that loses more than `max_removed_share` of its documents, copies within the
     source included.
 
-    Documents are counted in the files. Copies within a source are counted by the manifest of normalization, which
-    dropped them.
+    Documents and copies within a source are counted by the manifest of normalization: no document is fetched, except for
+    samples of a violation.
     """
     bound = from_jsonable(DuplicatesConfig, duplicates.spec.config).max_removed_share
     sources, every = documents_of(duplicates), documents_of(duplicates, OWN, "earlier_normalized")
@@ -41,7 +41,7 @@ def check_removal_rates(duplicates: Artifact) -> list[str]:
     violations = []
     for name, artifact in sources.items():
         copies = int(dict(artifact.manifest.statistics.get("drops") or {}).get(EXACT_DUPLICATE, 0))
-        rows = copies + sum(pq.read_metadata(path).num_rows for path in document_paths(artifact))
+        rows = copies + sum(rows_of_parts(artifact).values())
         count = copies + removed.get(name, 0)
         if rows and count / rows > bound:
             remarks = (
@@ -61,7 +61,7 @@ def documents_of(scope: Artifact, *inputs: str) -> dict[str, Artifact]:
     """
     parents = zip(scope.store.parents(scope), scope.spec.inputs, strict=True)
     normalized = [parent for parent, ref in parents if ref.name.partition(".")[0] in (inputs or (OWN,))]
-    return {document_source(artifact): artifact for artifact in normalized}
+    return {source_of(artifact): artifact for artifact in normalized}
 
 
 def _worst_cluster(gone: pl.LazyFrame, documents: Artifact, sources: dict[str, Artifact], table: pl.LazyFrame) -> Iterator[str]:

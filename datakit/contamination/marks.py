@@ -33,7 +33,7 @@ from datakit.contamination.tables import (
     write_statuses,
 )
 from datakit.contamination.template_rescan import CLEARED_FILE, CLEARED_SCHEMA, MATCHED_SCHEMA, rescan, write_for_judging
-from datakit.documents.parts_of_tasks import footer, parts_of_tasks
+from datakit.documents.parts_of_tasks import footer, parts_of_split, parts_of_tasks
 from datakit.text.canonical_text import CANONICAL_TEXT_VERSION
 from lineage.artifact.store import Artifact
 from lineage.match_tiers import ITEM_STATUSES
@@ -60,8 +60,8 @@ def mark_contamination(
     parts = parts_of_tasks(out, normalized)
     pieces = [
         Piece(normalized.spec.partition or normalized.name, part, low, high)
-        for part in parts
-        for low, high in _slices(footer(normalized, part))
+        for part, entry in zip(parts, parts_of_split(normalized), strict=True)
+        for low, high in _slices(footer(normalized, entry))
     ]
     out.warm(len(pieces), load_index, folder, config)
     items = read_suite_items(suites)

@@ -38,7 +38,7 @@ from datakit.corpus.parts import (
 from datakit.corpus.removals import Removed, read_removed
 from datakit.dedup.paragraph_cuts import cut_table, emptied, repeated_shares
 from datakit.documents.parts import as_frame, has_long_texts, iterate_part, text_bytes, writing_part
-from datakit.documents.parts_of_tasks import parts_beside, parts_of_tasks, source_in_footers
+from datakit.documents.parts_of_tasks import parts_beside, parts_of_tasks, source_of
 from datakit.documents.schemas import CORPUS_DROPPED_SCHEMA, DOCUMENT_SCHEMA, SPANS_FOLDER
 from datakit.quality.cutoff import Cutoff, read_cutoff
 from lineage.artifact.store import Artifact
@@ -75,7 +75,7 @@ def build_corpus(
             f"{out.spec.name}: its filters read {sorted(config.reads)}, its optional inputs are {sorted(optional)}"
         )
     parts = parts_of_tasks(out, normalized)
-    names, source = [part.name for part in parts], source_in_footers(normalized, parts)
+    names, source = [part.name for part in parts], source_of(normalized)
     cutoff = read_cutoff(optional.pop("cutoff"), source) if config.best_scores else None
     removed = read_removed(optional.pop("removals"), duplicates) if config.remove_listed else None
     spans = None

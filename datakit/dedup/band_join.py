@@ -9,7 +9,6 @@ shuffle spills): 10**9 documents of 14 bands take 460 GB.
 """
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,25 +20,14 @@ import pyarrow.parquet as pq
 from datakit.dedup.minhash import FOLDER as MINHASH_FOLDER
 from datakit.dedup.numbered import Numbered
 from datakit.dedup.part_files import PartFiles, save_part
-from datakit.documents.parts import DOCUMENTS, document_paths
+from datakit.dedup.scope_parts import ScopePart, part_of, tables_of_sources
 from lineage.artifact.store import Artifact
 from lineage.tables.ranges import edges, repeats, sorted_by
 from lineage.tables.stars import stars
+from lineage.writing.writer import Writer
 
 ID_BYTES, PAIR_BYTES = 24, 16
 """An id and its document's number; a band and its document's number."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """One part of one source: its documents are the numbers `first <= n < first + rows`, in the order of their ids."""
-
-    index: int
-    source: int
-    documents: Path
-    signatures: Path
-    first: int
-    rows: int
 
 
 @dataclass(frozen=True)
@@ -48,13 +36,13 @@ class Spilled(PartFiles):
     [rows, bands]; `signed` bool [rows], False where bands are zeros.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[ScopePart, ...]
     settled: int = 0
     """Documents of smaller numbers were kept by an earlier scope: they stay (`datakit.dedup.earlier`)."""
 
     @property
     def rows(self) -> int:
-        return self.parts[-1].first + self.parts[-1].rows
+        return self.parts[-1].end
 
     def ids(self, numbers: np.ndarray) -> np.ndarray:
         """Return uint64 [numbers, 2]: the ids of documents in any order, as two halves."""
@@ -78,7 +66,7 @@ class Spilled(PartFiles):
 
     def part_of(self, numbers: np.ndarray) -> np.ndarray:
         """Return int64 [numbers]: indices of parts."""
-        return np.searchsorted([part.first for part in self.parts], numbers, side="right") - 1
+        return part_of(self.parts, numbers)
 
     def _gathered(self, name: str, numbers: np.ndarray) -> np.ndarray:
         parts = self.part_of(numbers)
@@ -89,37 +77,23 @@ class Spilled(PartFiles):
         return gathered
 
 
-def scope_parts(normalized: Sequence[Artifact], minhash: Sequence[Artifact]) -> tuple[Part, ...]:
-    """Return the parts of every source in the declared order.
+def signature_files(
+    out: Writer, minhash: Sequence[Artifact], normalized: Sequence[Artifact], parts: Sequence[ScopePart]
+) -> list[Path]:
+    """Return the signatures of every part.
 
-    Raises: ValueError if a source is given twice, if signatures are of other parts than documents, or of different configs.
+    Raises: ValueError for signatures of different configs, or of other parts than the documents'.
     """
-    counts = Counter(artifact.name for artifact in normalized)
-    if repeated := [name for name, count in counts.items() if count > 1]:
-        times = counts[repeated[0]]
-        raise ValueError(
-            f"{repeated[0]} is given {times} times, where every document would repeat itself; give each source once"
-        )
     if len({json.dumps(artifact.spec.config, sort_keys=True) for artifact in minhash}) > 1:
         configs = "; ".join(f"{artifact.name}: {dict(artifact.spec.config)}" for artifact in minhash)
         raise ValueError(f"signatures of different configs cannot be compared: {configs}")
-    parts: list[Part] = []
-    for source, (documents, signatures) in enumerate(zip(normalized, minhash, strict=True)):
-        paths, signed = document_paths(documents, DOCUMENTS), document_paths(signatures, MINHASH_FOLDER)
-        for path, signature in zip(paths, signed, strict=False):
-            rows = pq.read_metadata(path).num_rows
-            if path.name != signature.name or rows != pq.read_metadata(signature).num_rows:
-                raise ValueError(f"{signatures.name} has other parts or rows than {documents.name}: materialize it again")
-            first = parts[-1].first + parts[-1].rows if parts else 0
-            parts.append(Part(len(parts), source, path, signature, first, rows))
-        if len(paths) != len(signed):
-            raise ValueError(f"{signatures.name} has {len(signed)} parts, {documents.name} {len(paths)}: materialize it again")
-    return tuple(parts)
+    return tables_of_sources(out, minhash, MINHASH_FOLDER, normalized, parts)
 
 
-def spill_part(folder: Path, part: Part, width: int) -> dict[str, int]:
+def spill_part(folder: Path, part: ScopePart, signatures: Path, width: int) -> dict[str, int]:
     """Write the ids and the `width` bands of one part as flat files, and which documents have bands."""
-    signed = flat_signatures(pq.read_table(part.signatures, columns=["id", "bands"], use_threads=False), width)
+    signed = flat_signatures(pq.read_table(signatures, columns=["id", "bands"], use_threads=False), width)
+    part.check_rows(len(signed["ids"]), signatures)
     save_part(folder, part, **signed)
     return {"keys": part.rows + int(signed["signed"].sum()) * width}
 
@@ -134,10 +108,10 @@ def flat_signatures(table: pa.Table, width: int) -> dict[str, np.ndarray]:
     return {"ids": ids, "bands": bands, "signed": is_signed}
 
 
-def id_rows(spilled: Spilled, parts: Sequence[Part]) -> pa.Table:
+def id_rows(spilled: Spilled, parts: Sequence[ScopePart]) -> pa.Table:
     """Return `high`, `low` (the halves of an id) and `number` of every document of some parts."""
     ids = np.concatenate([spilled.load("ids", part) for part in parts])
-    numbers = np.concatenate([np.arange(part.first, part.first + part.rows) for part in parts])
+    numbers = np.concatenate([np.arange(part.first, part.end) for part in parts])
     return pa.table({"high": ids[:, 0].copy(), "low": ids[:, 1].copy(), "number": numbers})
 
 
@@ -147,7 +121,7 @@ def copies_of_range(rows: pa.Table) -> pa.Table:
     return pa.table({"number": numbers, "first": firsts})
 
 
-def band_rows(spilled: Spilled, copies: Numbered, parts: Sequence[Part]) -> pa.Table:
+def band_rows(spilled: Spilled, copies: Numbered, parts: Sequence[ScopePart]) -> pa.Table:
     """Return (`band`, `number`) of every signed document of some parts that is no copy.
 
     The decision about the first of equal texts holds for its copies.
@@ -155,7 +129,7 @@ def band_rows(spilled: Spilled, copies: Numbered, parts: Sequence[Part]) -> pa.T
     bands, numbers = [], []
     for part in parts:
         joins = spilled.load("signed", part).copy()
-        joins[copies.between(part.first, part.first + part.rows)[:, 0] - part.first] = False
+        joins[copies.between(part.first, part.end)[:, 0] - part.first] = False
         own = spilled.load("bands", part)[joins]
         bands.append(own.ravel())
         numbers.append(np.repeat(np.flatnonzero(joins) + part.first, own.shape[1]))

@@ -49,8 +49,8 @@ from datakit.dedup.containment_pairs import Sampled, removals, spill_contained, 
 from datakit.dedup.duplicates import SMALL_SCOPE_ROWS
 from datakit.dedup.duplicates_table import hex_ids
 from datakit.dedup.numbered import Numbered, numbered
-from datakit.dedup.paragraphs import DocumentPart, document_parts
 from datakit.dedup.part_files import part_file
+from datakit.dedup.scope_parts import ScopePart, scope_parts, tables_of_scope
 from datakit.documents.parts import writing_part
 from datakit.documents.schemas import CLUSTERS_FOLDER, CONTAINED_FOLDER
 from lineage.artifact.store import Artifact
@@ -67,27 +67,30 @@ of its words that stand there, or 0."""
 
 def find_contained(out: Writer, config: ContainmentConfig, normalized: tuple[Artifact, ...], duplicates: Artifact) -> None:
     """Write `contained/<source>/part-*.parquet` beside the documents' parts: same names, same ids, same order."""
-    sampled = Sampled(out.folder / SCRATCH_FOLDER, tuple(document_parts(normalized)))
+    parts, documents = scope_parts(out, normalized)
+    clusters = tables_of_scope(out, duplicates, CLUSTERS_FOLDER, parts)
+    sampled = Sampled(out.folder / SCRATCH_FOLDER, parts)
     rows = sampled.rows
     workers = 1 if rows < SMALL_SCOPE_ROWS else None
     engine = out.execution.tables or LocalEngine(SCRATCH_FOLDER, workers)
-    clusters = duplicates.below(CLUSTERS_FOLDER)
-    samplings = {f"sample-{p.index:06d}": (p, clusters, config) for p in sampled.parts}
+    samplings = {f"sample-{p.index:06d}": (p, documents[p.index], clusters[p.index], config) for p in parts}
     samples = out.map_shards(sample_part, samplings, workers, lazy=True)
     candidates, full = _candidates(out, config, engine, sampled, sum(int(str(s["samples"])) for s in samples.values()))
     contained = numbered(out, engine, candidates, ("contained",), rows, "candidates")
     words = config.ngram_words
-    spills = {f"shingles-{p.index:06d}": (p, contained, words) for p in sampled.parts}
+    spills = {f"shingles-{p.index:06d}": (p, documents[p.index], contained, words) for p in parts}
     out.map_shards(spill_contained, spills, workers, lazy=True)
     pairs = numbered(out, engine, candidates, ("container", "contained"), rows, "pairs")
     of_all = "spilled", "bounds", "shingles"
-    checks = {f"verify-{p.index:06d}": (sampled.reading(("words",), [p], of_all), p, pairs, config) for p in sampled.parts}
+    reads = [sampled.reading(("words",), [p], of_all) for p in parts]
+    checks = {f"verify-{p.index:06d}": (reads[p.index], p, documents[p.index], pairs, config) for p in parts}
     done = out.map_shards(verify_part, checks, workers, lazy=True)
     verified = sum(int(str(s["verified"])) for s in done.values())
-    files = [sampled.folder / part_file("contained", part) for part in sampled.parts]
+    files = [sampled.folder / part_file("contained", part) for part in parts]
     columns = ("number", "container", "containment")
     removed = numbered(out, engine, removals(out, engine, files, verified), columns, rows, "removed")
-    writes = {f"write-{p.index:06d}": (sampled.reading(("words",), [p], ["ids"]), p, removed) for p in sampled.parts}
+    reads = [sampled.reading(("words",), [p], ["ids"]) for p in parts]
+    writes = {f"write-{p.index:06d}": (reads[p.index], p, documents[p.index], removed) for p in parts}
     written = out.map_shards(write_contained, writes, workers, lazy=True)
     sources = _by_source(sampled, written)
     out.extra["containment"] = {
@@ -109,16 +112,16 @@ CONTAINMENT = Stage(
 )
 
 
-def write_contained(folder: Path, sampled: Sampled, part: DocumentPart, removed: Numbered) -> dict[str, int]:
+def write_contained(folder: Path, sampled: Sampled, part: ScopePart, documents: Path, removed: Numbered) -> dict[str, int]:
     """Write the table of one part, and count its documents and words."""
-    ids = pq.read_table(part.path, columns=["id"], use_threads=False)["id"].combine_chunks()
-    number, containers, shares = removed.between(part.first, part.first + part.rows).T
+    ids = pq.read_table(documents, columns=["id"], use_threads=False)["id"].combine_chunks()
+    number, containers, shares = removed.between(part.first, part.end).T
     names, values = np.full(part.rows, "", object), np.zeros(part.rows)
     for owner, here in sampled.by_part(containers):
         names[number[here] - part.first] = hex_ids(*sampled.load("ids", owner)[containers[here] - owner.first].T)
     values[number - part.first] = np.ascontiguousarray(shares).view(np.float64)
     table = pa.Table.from_arrays([ids, pa.array(names, pa.string()), pa.array(values)], schema=SCHEMA)
-    with writing_part(folder / CONTAINED_FOLDER / part.source / part.path.name, SCHEMA) as out:
+    with writing_part(folder / CONTAINED_FOLDER / part.source / part.name, SCHEMA) as out:
         out.write(table)
     words = int(sampled.load("words", part)[number - part.first].sum())
     return {"documents": part.rows, "contained": int(number.size), "words": words}

@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from datakit.dedup.paragraphs import DocumentPart, removed_ids
+from datakit.dedup.paragraphs import removed_ids
 from datakit.dedup.part_files import PartFiles, new_stream, part_file, save_part
+from datakit.dedup.scope_parts import ScopePart
 from datakit.documents.parts import iterate_part
 from datakit.text.shingles import batch_shingles, batches, unique_in_segments
 from lineage.tables.ranges import is_first, sorted_by
@@ -66,17 +67,17 @@ class ContainmentConfig:
             )
 
 
-def sample_part(folder: Path, part: DocumentPart, clusters: Path, config: ContainmentConfig) -> dict[str, int]:
+def sample_part(folder: Path, part: ScopePart, documents: Path, clusters: Path, config: ContainmentConfig) -> dict[str, int]:
     """Write what one part gives to the joins, and return the number of samples.
 
     `hashes`: samples end to end, ascending in each document. `ids` uint64 [rows, 2]; `words` int32 [rows]; `sampled` int32
     [rows]: samples of each document. A document that is a duplicate has no samples.
     """
-    removed = removed_ids(clusters, part)
+    removed = removed_ids(clusters)
     ids: list[str] = []
     words, sizes = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     with new_stream(folder, "hashes", part).open("wb") as stream:
-        for table in iterate_part(part.path, ["id", "text"]):
+        for table in iterate_part(documents, ["id", "text"]):
             names, texts = table["id"].to_pylist(), table["text"].to_pylist()
             ids += names
             joining = ["" if name in removed else text for name, text in zip(names, texts, strict=True)]
@@ -85,6 +86,7 @@ def sample_part(folder: Path, part: DocumentPart, clusters: Path, config: Contai
                 stream.write(hashes.tobytes())
                 sizes.append(np.diff(bounds))
                 words.append(counts)
+    part.check_rows(len(ids), documents)
     halves = np.frombuffer(bytes.fromhex("".join(ids)), ">u8").astype(np.uint64).reshape(-1, 2)
     counts, sampled = (np.concatenate(each).astype(np.int32) for each in (words, sizes))
     save_part(folder, part, ids=halves, words=counts, sampled=sampled)
@@ -106,7 +108,7 @@ def samples(texts: Sequence[str], config: ContainmentConfig) -> tuple[np.ndarray
     return hashes, sampled, words
 
 
-def sample_rows(sampled: PartFiles, asked_hashes: int, parts: Sequence[DocumentPart]) -> pa.Table:
+def sample_rows(sampled: PartFiles, asked_hashes: int, parts: Sequence[ScopePart]) -> pa.Table:
     """Return `hash`, `number` and `words` of every sample of some parts, and `asked`: 0, or if the document asks for this one,
     for how many it asks.
     """
@@ -117,7 +119,7 @@ def sample_rows(sampled: PartFiles, asked_hashes: int, parts: Sequence[DocumentP
         ends = np.cumsum(sizes, dtype=np.int64)
         place = np.arange(hashes.size) - np.repeat(ends - sizes, sizes)
         asked = np.where(place < asked_hashes, np.repeat(np.minimum(sizes, asked_hashes), sizes), 0)
-        number = np.repeat(np.arange(part.first, part.first + part.rows), sizes)
+        number = np.repeat(np.arange(part.first, part.end), sizes)
         columns.append((hashes, number, np.repeat(words, sizes), asked.astype(np.int32)))
     names = ("hash", "number", "words", "asked")
     return pa.table({name: np.concatenate(column) for name, column in zip(names, zip(*columns, strict=True), strict=True)})

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from datakit.dedup.containment_candidates import NO_DOCUMENT, ContainmentConfig
 from datakit.dedup.numbered import Numbered
-from datakit.dedup.paragraphs import DocumentPart
 from datakit.dedup.part_files import PartFiles, new_stream, part_file, save_part
+from datakit.dedup.scope_parts import ScopePart, part_of
 from datakit.documents.parts import iterate_rows
 from datakit.text.arrays import load
 from datakit.text.shingles import batch_shingles, batches, shingle_hashes
@@ -33,27 +33,27 @@ CONTAINED = np.dtype(
 class Sampled(PartFiles):
     """The parts of a scope, and the flat files that `sample_part` wrote below a folder."""
 
-    parts: tuple[DocumentPart, ...]
+    parts: tuple[ScopePart, ...]
 
     @property
     def rows(self) -> int:
-        return self.parts[-1].first + self.parts[-1].rows
+        return self.parts[-1].end
 
-    def by_part(self, numbers: np.ndarray) -> Iterator[tuple[DocumentPart, np.ndarray]]:
+    def by_part(self, numbers: np.ndarray) -> Iterator[tuple[ScopePart, np.ndarray]]:
         """Yield each part that has one of the documents, and bool [numbers]: which it has."""
-        parts = np.searchsorted([part.first for part in self.parts], numbers, side="right") - 1
+        parts = part_of(self.parts, numbers)
         for index in np.unique(parts).tolist():
             yield self.parts[index], parts == index
 
 
-def spill_contained(folder: Path, part: DocumentPart, candidates: Numbered, words: int) -> dict[str, int]:
+def spill_contained(folder: Path, part: ScopePart, documents: Path, candidates: Numbered, words: int) -> dict[str, int]:
     """Write the shingles of a part's candidates in the order of their texts: `shingles` end to end, `spilled` (their rows in
     the part) and `bounds` [candidates + 1].
     """
-    rows = np.unique(candidates.between(part.first, part.first + part.rows)[:, 0]) - part.first
+    rows = np.unique(candidates.between(part.first, part.end)[:, 0]) - part.first
     sizes = [np.zeros(1, np.int64)]
     with new_stream(folder, "shingles", part).open("wb") as stream:
-        for _, table in iterate_rows(part.path, rows, ["text"]):
+        for _, table in iterate_rows(documents, rows, ["text"]):
             for batch in batches(table["text"].to_pylist()):
                 shingles, bounds = batch_shingles(batch, words)
                 stream.write(shingles.tobytes())
@@ -63,17 +63,17 @@ def spill_contained(folder: Path, part: DocumentPart, candidates: Numbered, word
 
 
 def verify_part(
-    folder: Path, sampled: Sampled, part: DocumentPart, pairs: Numbered, config: ContainmentConfig
+    folder: Path, sampled: Sampled, part: ScopePart, documents: Path, pairs: Numbered, config: ContainmentConfig
 ) -> dict[str, int]:
     """Compare the containers of one part with their candidates, and write `contained`: those that they contain."""
-    of_part = pairs.between(part.first, part.first + part.rows)
+    of_part = pairs.between(part.first, part.end)
     containers, numbers = of_part[np.lexsort((of_part[:, 1], of_part[:, 0]))].T
     contained = np.zeros(numbers.size, CONTAINED)
     contained["number"], contained["container"] = numbers, containers
     contained["container_words"] = sampled.load("words", part)[containers - part.first]
     owners, places = _places(sampled, numbers)
     contained["words"] = places[:, 1] // 8 + config.ngram_words - 1
-    for rows, table in iterate_rows(part.path, np.unique(containers) - part.first, ["text"]):
+    for rows, table in iterate_rows(documents, np.unique(containers) - part.first, ["text"]):
         for number, text in zip((rows + part.first).tolist(), table["text"].to_pylist(), strict=True):
             of_container = shingle_hashes(text, config.ngram_words)
             for pair in range(*np.searchsorted(containers, [number, number + 1]).tolist()):

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate
+from pathlib import Path
 
 from datakit.dedup.band_join import (
     ID_BYTES,
@@ -31,15 +32,14 @@ from datakit.dedup.band_join import (
     id_rows,
     links_of_range,
     members_of_range,
-    scope_parts,
+    signature_files,
     spill_part,
 )
-from datakit.dedup.band_join import Part as DocumentPart
 from datakit.dedup.duplicates_table import CLUSTER_COLUMNS, cluster_parts, write_clusters, write_part_clusters
 from datakit.dedup.earlier import FILTER_FILE, links_to_new, spill_kept, write_filter
 from datakit.dedup.near_duplicates import TASK_BYTES, Matches, cut_tasks, matches_file, spill_shingles, walk_file, walk_task
 from datakit.dedup.numbered import Numbered, flat_files, numbered
-from datakit.documents.parts import document_paths, iterate_part
+from datakit.dedup.scope_parts import ScopePart, scope_parts, tables_of_scope
 from datakit.documents.schemas import CLUSTERS_FOLDER, DUPLICATES_FILE
 from lineage.artifact.store import Artifact
 from lineage.shards.run import SCRATCH_FOLDER
@@ -99,23 +99,26 @@ def find_duplicates(
         raise ValueError(
             f"duplicates.ngram_words is {config.ngram_words}, {minhash[0].name} was signed over {signed}; give both one number"
         )
-    parts = scope_parts((*earlier_normalized, *normalized), (*earlier_minhash, *minhash))
-    names = [document_source(artifact) for artifact in (*earlier_normalized, *normalized)]
-    workers = 1 if parts[-1].first + parts[-1].rows < SMALL_SCOPE_ROWS else None
+    every = *earlier_normalized, *normalized
+    parts, documents = scope_parts(out, every)
+    signatures = signature_files(out, (*earlier_minhash, *minhash), every, parts)
+    names = list(dict.fromkeys(part.source for part in parts))
+    earlier, own_names = names[: len(earlier_normalized)], names[len(earlier_normalized) :]
+    workers = 1 if parts[-1].end < SMALL_SCOPE_ROWS else None
     width = int(str(minhash[0].spec.config["bands"]))
-    spilled = _spilled(out, parts, names[: len(earlier_normalized)], earlier_duplicates, width, workers)
-    own = [part for part in spilled.parts if part.source >= len(earlier_normalized)]
+    spilled = _spilled(out, parts, signatures, earlier, earlier_duplicates, width, workers)
     engine = out.execution.tables or LocalEngine(SCRATCH_FOLDER, workers)
     copies = _exact_copies(out, engine, spilled)
     candidates = _candidates(out, config, engine, spilled, copies, width)
-    matches, num_candidates = _near_matches(out, config, engine, spilled, candidates, workers)
-    clusters = cluster_parts(out, engine, spilled, names, copies, matches)
+    matches, num_candidates = _near_matches(out, config, engine, spilled, documents, candidates, workers)
+    clusters = cluster_parts(out, engine, spilled, copies, matches)
     tables = (engine.table(out, part) for part in clusters)
     num_clusters, by_source = write_clusters(out.folder / DUPLICATES_FILE, tables, spilled, names)
     by_number = numbered(out, engine, clusters, CLUSTER_COLUMNS, spilled.rows, "clusters")
-    tasks = {f"clusters-{p.index:06d}": (spilled.reading(("ids",), [p]), p, names[p.source], by_number) for p in own}
+    own = [part for part in spilled.parts if part.source in own_names]
+    tasks = {f"clusters-{p.index:06d}": (spilled.reading(("ids",), [p]), p, by_number) for p in own}
     out.map_shards(write_part_clusters, tasks, workers, lazy=True)
-    by_source = {name: by_source[name] for name in names[len(earlier_normalized) :]}
+    by_source = {name: by_source[name] for name in own_names}
     dropped = {kind: sum(counts[kind] for counts in by_source.values()) for kind in ("exact", "near")}
     out.extra["duplicates"] = {
         "clusters": num_clusters,
@@ -140,17 +143,10 @@ DUPLICATES = Stage(
 """
 
 
-def document_source(normalized: Artifact) -> str:
-    """Return the source whose documents an artifact holds. Raises: ValueError if it has none."""
-    for part in document_paths(normalized):
-        for table in iterate_part(part, ["source"], 0, 1):
-            return str(table["source"][0].as_py())
-    raise ValueError(f"{normalized.name} has no documents")
-
-
 def _spilled(
     out: Writer,
-    parts: Sequence[DocumentPart],
+    parts: Sequence[ScopePart],
+    signatures: Sequence[Path],
     earlier: Sequence[str],
     duplicates: Sequence[Artifact],
     width: int,
@@ -158,8 +154,9 @@ def _spilled(
 ) -> Spilled:
     """Spill the parts. Those of the sources `earlier` come first, and keep only documents that a new one may repeat."""
     spilled = Spilled(out.folder / SCRATCH_FOLDER, tuple(parts))
-    old, new = ([p for p in parts if (p.source < len(earlier)) == is_old] for is_old in (True, False))
-    signed = out.map_shards(spill_part, {f"spill-{p.index:06d}": (p, width) for p in new}, workers, lazy=True)
+    old, new = ([p for p in parts if (p.source in earlier) == is_old] for is_old in (True, False))
+    spills = {f"spill-{p.index:06d}": (p, signatures[p.index], width) for p in new}
+    signed = out.map_shards(spill_part, spills, workers, lazy=True)
     if not old:
         return spilled
     keys = sum(int(str(done["keys"])) for done in signed.values())
@@ -167,9 +164,12 @@ def _spilled(
     scope_of = {name: artifact for artifact in duplicates for name in artifact.manifest.extra["duplicates"]["sources"]}
     if missing := [name for name in earlier if name not in scope_of]:
         raise ValueError(f"{out.spec.name}: no earlier scope has looked for duplicates in {missing[0]}; give its duplicates")
-    clusters = {name: scope_of[name].below(f"{CLUSTERS_FOLDER}/{name}") for name in earlier}
+    clusters = dict[ScopePart, Path]()
+    for scope in duplicates:
+        of_scope = [part for part in old if scope_of[part.source] is scope]
+        clusters |= zip(of_scope, tables_of_scope(out, scope, CLUSTERS_FOLDER, of_scope), strict=True)
     given = width, spilled.folder / FILTER_FILE
-    tasks = {f"kept-{p.index:06d}": (p, *given, clusters[earlier[p.source]] / p.documents.name) for p in old}
+    tasks = {f"kept-{p.index:06d}": (p, signatures[p.index], clusters[p], *given) for p in old}
     kept = out.map_shards(spill_kept, tasks, workers, lazy=True)
     found = [int(str(done["documents"])) for done in kept.values()]
     rows = [*found, *(part.rows for part in new)]
@@ -202,7 +202,13 @@ def _candidates(
 
 
 def _near_matches(
-    out: Writer, config: DuplicatesConfig, engine: TableEngine, spilled: Spilled, stars: tuple[Part, ...], workers: int | None
+    out: Writer,
+    config: DuplicatesConfig,
+    engine: TableEngine,
+    spilled: Spilled,
+    documents: Sequence[Path],
+    stars: tuple[Part, ...],
+    workers: int | None,
 ) -> tuple[Matches, int]:
     """Return every verified match, and how many documents were candidates."""
     out.extra["full_bands"] = 0
@@ -210,7 +216,8 @@ def _near_matches(
         return Matches((), 0), 0
     candidates = numbered(out, engine, stars, ("number",), spilled.rows, "candidates")
     members = flat_files(out, engine, stars, "members")
-    spills = {f"shingles-{p.index:06d}": (_own(spilled, p), p, candidates, config.ngram_words) for p in spilled.parts}
+    given = candidates, config.ngram_words
+    spills = {f"shingles-{p.index:06d}": (_own(spilled, p), p, documents[p.index], *given) for p in spilled.parts}
     out.map_shards(spill_shingles, spills, workers, lazy=True)
     bounds = spilled.reading(("spilled", "bounds"))
     cuts = {f"tasks-{i:06d}": (bounds, path, i, TASK_BYTES) for i, path in enumerate(members)}
@@ -227,6 +234,6 @@ def _near_matches(
     return Matches(paths, sum(int(str(s["matches"])) for s in done.values())), candidates.rows
 
 
-def _own(spilled: Spilled, part: DocumentPart) -> Spilled:
+def _own(spilled: Spilled, part: ScopePart) -> Spilled:
     """Return what the shingles of a part are made with: its ids, and the rows of the documents that an earlier scope kept."""
     return spilled.reading(("ids", "rows") if part.first < spilled.settled else ("ids",), [part])

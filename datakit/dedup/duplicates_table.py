@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from datakit.dedup.band_join import Part as DocumentPart
 from datakit.dedup.band_join import Spilled, contains
 from datakit.dedup.near_duplicates import MATCHES, Matches
 from datakit.dedup.numbered import Numbered
+from datakit.dedup.scope_parts import ScopePart
 from datakit.documents.parts import ROW_GROUP_ROWS, writing_part
 from datakit.documents.schemas import CLUSTERS_FOLDER, CLUSTERS_SCHEMA
 from datakit.text.arrays import load
@@ -44,9 +44,7 @@ CLUSTER_COLUMNS = ("number", "kept_high", "kept_low", "flags")
 """What a part's reader needs of its documents."""
 
 
-def cluster_parts(
-    out: Writer, engine: TableEngine, spilled: Spilled, names: Sequence[str], copies: Numbered, matches: Matches
-) -> tuple[Part, ...]:
+def cluster_parts(out: Writer, engine: TableEngine, spilled: Spilled, copies: Numbered, matches: Matches) -> tuple[Part, ...]:
     """Return one row for each document that has a copy or a match, in parts that follow the order of the table.
 
     If a document is removed as a near-duplicate, its exact copies are removed for the same kept document. So the rows of
@@ -56,8 +54,7 @@ def cluster_parts(
     size = copies.rows * COPY_BYTES + matches.rows * MATCHES.itemsize
     tasks = [(group,) for group in grouped(files, size)]
     texts = engine.shuffle(out, Shuffle("texts", removal_rows, tasks, "first", rows_of_texts, range_count(size), spread=True))
-    ranks = np.unique(names, return_inverse=True)[1]
-    keyed = [(spilled.reading(("ids",)), ranks, *task) for task in tasks_of(texts)]
+    keyed = [(spilled.reading(("ids",)), *task) for task in tasks_of(texts)]
     count = range_count(ROW_BYTES * sum(part.rows for part in texts))
     return engine.shuffle(out, Shuffle("clusters", sort_keys, keyed, "kept_high", in_table_order, count))
 
@@ -95,12 +92,12 @@ def rows_of_texts(rows: pa.Table) -> pa.Table:
     return pa.table({"number": documents, "cluster": cluster, "flags": flags, "jaccard": similarity})
 
 
-def sort_keys(spilled: Spilled, ranks: np.ndarray, *tables: pa.Table) -> pa.Table:
+def sort_keys(spilled: Spilled, *tables: pa.Table) -> pa.Table:
     """Return the rows with their ids and the rank of their source's name."""
     rows = pa.concat_tables(tables)
     number = rows["number"].to_numpy()
     (high, low), (kept_high, kept_low) = spilled.ids(number).T, spilled.ids(rows["cluster"].to_numpy()).T
-    rank = ranks[np.array([part.source for part in spilled.parts])[spilled.part_of(number)]]
+    rank = np.unique([part.source for part in spilled.parts], return_inverse=True)[1][spilled.part_of(number)]
     keys = {"kept_high": kept_high, "kept_low": kept_low, "high": high, "low": low, "rank": rank}
     return pa.table(
         {name: np.ascontiguousarray(key) for name, key in keys.items()} | {name: rows[name] for name in rows.column_names}
@@ -121,7 +118,7 @@ def write_clusters(
     duplicates; in the declared order.
     """
     num_clusters, removed = 0, np.zeros((2, len(names)), np.int64)
-    source_of_part = np.array([part.source for part in spilled.parts])
+    source_of_part = np.array([names.index(part.source) for part in spilled.parts])
     with writing_part(path, SCHEMA) as out:
         for table in tables:
             num_clusters += int(np.unique(table["cluster"].to_numpy()).size)
@@ -138,12 +135,12 @@ def write_clusters(
     return num_clusters, {name: {"documents": all_, "exact": exact, "near": near} for name, all_, exact, near in counts}
 
 
-def write_part_clusters(folder: Path, spilled: Spilled, part: DocumentPart, source: str, clusters: Numbered) -> dict[str, int]:
+def write_part_clusters(folder: Path, spilled: Spilled, part: ScopePart, clusters: Numbered) -> dict[str, int]:
     """Write the clusters of one part's documents, and return their number."""
-    number, *kept, flags = clusters.between(part.first, part.first + part.rows).T
+    number, *kept, flags = clusters.between(part.first, part.end).T
     ids = spilled.load("ids", part)[number - part.first]
     columns = [hex_ids(*ids.T), hex_ids(*(half.view(np.uint64) for half in kept)), flags & KEPT != 0]
-    with writing_part(folder / CLUSTERS_FOLDER / source / part.documents.name, CLUSTERS_SCHEMA) as out:
+    with writing_part(folder / CLUSTERS_FOLDER / part.source / part.name, CLUSTERS_SCHEMA) as out:
         out.write(pa.Table.from_arrays([pa.array(column) for column in columns], schema=CLUSTERS_SCHEMA))
     return {"documents": int(number.size)}
 

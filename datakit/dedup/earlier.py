@@ -16,8 +16,9 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from datakit.dedup.band_join import Part, Spilled, flat_signatures, links_of_range
+from datakit.dedup.band_join import Spilled, flat_signatures, links_of_range
 from datakit.dedup.part_files import save_part
+from datakit.dedup.scope_parts import ScopePart
 from datakit.documents.parts import iterate_part
 from datakit.text.arrays import load
 from lineage.shards.run import SCRATCH_FOLDER
@@ -30,7 +31,7 @@ PROBES = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB8
 """Odd numbers: a key times each gives, in its highest bits, the place of one bit of the filter."""
 
 
-def write_filter(folder: Path, spilled: Spilled, parts: Sequence[Part], keys: int) -> dict[str, int]:
+def write_filter(folder: Path, spilled: Spilled, parts: Sequence[ScopePart], keys: int) -> dict[str, int]:
     """Write the filter of the ids and bands of some parts, `keys` in number."""
     bits = min(MOST_BITS, max(LEAST_BITS, 1 << (BITS_OF_KEY * keys - 1).bit_length()))
     path = folder / SCRATCH_FOLDER / FILTER_FILE
@@ -58,7 +59,7 @@ def holds(held: np.ndarray, keys: np.ndarray) -> np.ndarray:
     return found.reshape(keys.shape)
 
 
-def spill_kept(folder: Path, part: Part, width: int, keys: Path, clusters: Path) -> dict[str, int]:
+def spill_kept(folder: Path, part: ScopePart, signatures: Path, clusters: Path, width: int, keys: Path) -> dict[str, int]:
     """Write ids, bands and `rows` of those documents of an earlier part that its scope kept and the filter holds.
 
     `keys` is the filter, `clusters` the file of the part that names the removed ones. Returns how many they are.
@@ -67,13 +68,14 @@ def spill_kept(folder: Path, part: Part, width: int, keys: Path, clusters: Path)
     gone = pl.read_parquet(clusters).filter(~pl.col("is_kept"))["id"]
     empty = pa.table({"id": pa.array([], pa.string()), "bands": pa.array([], pa.list_(pa.uint64()))})
     found, first = [flat_signatures(empty, width) | {"rows": np.zeros(0, np.int64)}], 0
-    for table in iterate_part(part.signatures, ["id", "bands"]):
+    for table in iterate_part(signatures, ["id", "bands"]):
         signed = flat_signatures(table, width)
         passes = holds(held, signed["ids"][:, 0]) | (holds(held, signed["bands"]).any(axis=1) & signed["signed"])
         at = np.flatnonzero(passes)
         at = at[~pl.Series(table["id"].take(at).to_pylist(), dtype=pl.String).is_in(gone.implode()).to_numpy()]
         found.append({name: values[at] for name, values in signed.items()} | {"rows": first + at})
         first += table.num_rows
+    part.check_rows(first, signatures)
     save_part(folder, part, **{name: np.concatenate([each[name] for each in found]) for name in found[0]})
     return {"documents": sum(each["rows"].size for each in found), "read": first}
 

@@ -20,9 +20,10 @@ from pathlib import Path
 
 import numpy as np
 
-from datakit.dedup.band_join import Part, Spilled
+from datakit.dedup.band_join import Spilled
 from datakit.dedup.numbered import Numbered
 from datakit.dedup.part_files import new_stream, part_file, save_part
+from datakit.dedup.scope_parts import ScopePart
 from datakit.documents.parts import iterate_rows
 from datakit.text.arrays import load, save
 from datakit.text.shingles import batches, jaccard, shingle_sets
@@ -47,21 +48,23 @@ type SetOf = Callable[[int], np.ndarray]
 """Position of a document in the walk -> its distinct shingles, sorted."""
 
 
-def spill_shingles(folder: Path, spilled: Spilled, part: Part, candidates: Numbered, words: int) -> dict[str, int]:
+def spill_shingles(
+    folder: Path, spilled: Spilled, part: ScopePart, documents: Path, candidates: Numbered, words: int
+) -> dict[str, int]:
     """Write the shingle sets of a part's candidates: `shingles` end to end, `spilled` (their rows in the part) and `bounds`
     [candidates + 1].
 
     It reads the row groups that hold one of them. Raises: ValueError if the documents are not those that were signed.
     """
-    place = candidates.between(part.first, part.first + part.rows)[:, 0] - part.first
+    place = candidates.between(part.first, part.end)[:, 0] - part.first
     ids, rows = spilled.load("ids", part)[place], place
     rows = spilled.load("rows", part)[rows] if part.first < spilled.settled else rows
     sizes: list[np.ndarray] = [np.zeros(0, np.int64)]
     with new_stream(folder, "shingles", part).open("wb") as stream:
-        for wanted, table in iterate_rows(part.documents, rows, ["id", "text"]):
+        for wanted, table in iterate_rows(documents, rows, ["id", "text"]):
             own = ids[np.searchsorted(rows, wanted)]
             if bytes.fromhex("".join(table["id"].to_pylist())) != own.astype(">u8").tobytes():
-                raise ValueError(f"{part.documents} has other ids than {part.signatures}: materialize the signatures again")
+                raise ValueError(f"{documents} has other ids than its signatures: materialize them again")
             for batch in batches(table["text"].to_pylist()):
                 shingles, bounds = shingle_sets(batch, words)
                 stream.write(shingles.tobytes())

@@ -23,10 +23,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-from datakit.dedup.duplicates import SMALL_SCOPE_ROWS, document_source
+from datakit.dedup.duplicates import SMALL_SCOPE_ROWS
 from datakit.dedup.numbered import Numbered, numbered
 from datakit.dedup.part_files import PartFiles, save_part
-from datakit.documents.parts import document_paths, iterate_part, writing_part
+from datakit.dedup.scope_parts import ScopePart, scope_parts, tables_of_scope
+from datakit.documents.parts import iterate_part, writing_part
 from datakit.documents.schemas import CLUSTERS_FOLDER, SPANS_FOLDER
 from datakit.text.word_kinds import ALONE, word_kinds
 from lineage.artifact.store import Artifact
@@ -57,25 +58,14 @@ class ParagraphsConfig:
             raise ValueError(f"paragraphs.min_words is {self.min_words}; it must be at least 1")
 
 
-@dataclass(frozen=True)
-class DocumentPart:
-    """One part of one source; its documents are `first`, `first + 1`, ... in the order of owning."""
-
-    index: int
-    source: str
-    path: Path
-    first: int
-    rows: int
-
-
 def find_repeats(out: Writer, config: ParagraphsConfig, normalized: tuple[Artifact, ...], duplicates: Artifact) -> None:
     """Write `spans/<source>/part-*.parquet` beside the documents' parts: same names, same ids, same order."""
-    parts = list(document_parts(normalized))
-    rows = parts[-1].first + parts[-1].rows
+    parts, documents = scope_parts(out, normalized)
+    clusters = tables_of_scope(out, duplicates, CLUSTERS_FOLDER, parts)
+    rows = parts[-1].end
     workers = 1 if rows < SMALL_SCOPE_ROWS else None
     scratch = PartFiles(out.folder / SCRATCH_FOLDER)
-    clusters = duplicates.below(CLUSTERS_FOLDER)
-    finds = {f"find-{p.index:06d}": (p, clusters, config.min_words) for p in parts}
+    finds = {f"find-{p.index:06d}": (p, documents[p.index], clusters[p.index], config.min_words) for p in parts}
     repeated = out.map_shards(find_in_part, finds, workers, lazy=True)
     paragraphs = sum(int(str(s["paragraphs"])) for s in repeated.values())
     size = paragraphs * PARAGRAPH_BYTES
@@ -84,7 +74,8 @@ def find_repeats(out: Writer, config: ParagraphsConfig, normalized: tuple[Artifa
     engine = out.execution.tables or LocalEngine(SCRATCH_FOLDER, workers)
     repeated_rows = engine.shuffle(out, step)
     repeats = numbered(out, engine, repeated_rows, ("document", "start", "end"), rows, "repeats")
-    done = out.map_shards(write_spans, {f"spans-{p.index:06d}": (p, repeats) for p in parts}, workers, lazy=True)
+    spans = {f"spans-{p.index:06d}": (p, documents[p.index], repeats) for p in parts}
+    done = out.map_shards(write_spans, spans, workers, lazy=True)
     totals = {name: sum(int(str(s[name])) for s in done.values()) for name in ("documents", "spans", "characters")}
     out.extra["paragraphs"] = {"seen": paragraphs, "repeated": totals["spans"], "characters": totals["characters"]}
     out.record(rows_in=rows, rows_out=rows, documents_with_spans=totals["documents"])
@@ -118,27 +109,28 @@ def has_words(block: str, min_words: int) -> bool:
     return int((word_kinds()[characters] == ALONE).sum()) >= min_words
 
 
-def find_in_part(folder: Path, part: DocumentPart, clusters: Path, min_words: int) -> dict[str, int]:
+def find_in_part(folder: Path, part: ScopePart, documents: Path, clusters: Path, min_words: int) -> dict[str, int]:
     """Write the paragraphs of one part, and return their number.
 
     `digests` uint64 [paragraphs, 2]; `places` int64 [paragraphs, 3] (document, start, end).
     """
-    removed = removed_ids(clusters, part)
+    removed = removed_ids(clusters)
     digests, places = bytearray(), []
     number = part.first
-    for table in iterate_part(part.path, ["id", "text"]):
+    for table in iterate_part(documents, ["id", "text"]):
         for document, text in zip(table["id"].to_pylist(), table["text"].to_pylist(), strict=True):
             if document not in removed:
                 for start, end in paragraphs(text, min_words):
                     digests += xxhash.xxh3_128_digest(text[start:end].encode())
                     places.append((number, start, end))
             number += 1
+    part.check_rows(number - part.first, documents)
     keys = np.frombuffer(bytes(digests), ">u8").astype(np.uint64).reshape(-1, 2)
     save_part(folder, part, digests=keys, places=np.array(places, np.int64).reshape(-1, 3))
     return {"paragraphs": len(places)}
 
 
-def paragraph_rows(scratch: PartFiles, parts: Sequence[DocumentPart]) -> pa.Table:
+def paragraph_rows(scratch: PartFiles, parts: Sequence[ScopePart]) -> pa.Table:
     """Return the halves of the digest, and the place, of every paragraph of some parts."""
     digests = np.concatenate([scratch.load("digests", part) for part in parts])
     places = np.concatenate([scratch.load("places", part) for part in parts])
@@ -154,31 +146,20 @@ def repeats_of_range(rows: pa.Table) -> pa.Table:
     return sorted_by(repeats.select(["document", "start", "end"]), "document", "start")
 
 
-def write_spans(folder: Path, part: DocumentPart, repeats: Numbered) -> dict[str, int]:
+def write_spans(folder: Path, part: ScopePart, documents: Path, repeats: Numbered) -> dict[str, int]:
     """Write the spans of one part's documents."""
-    spans = repeats.between(part.first, part.first + part.rows)
+    spans = repeats.between(part.first, part.end)
     spans = spans[np.lexsort((spans[:, 1], spans[:, 0]))]
     bounds = np.searchsorted(spans[:, 0], part.first + np.arange(part.rows + 1))
     offsets = pa.array(bounds, pa.int32())
-    ids = pq.read_table(part.path, columns=["id"], use_threads=False)["id"].combine_chunks()
+    ids = pq.read_table(documents, columns=["id"], use_threads=False)["id"].combine_chunks()
     lists = [pa.ListArray.from_arrays(offsets, pa.array(spans[:, column])) for column in (1, 2)]
-    with writing_part(folder / SPANS_FOLDER / part.source / part.path.name, SCHEMA) as out:
+    with writing_part(folder / SPANS_FOLDER / part.source / part.name, SCHEMA) as out:
         out.write(pa.Table.from_arrays([ids, *lists], schema=SCHEMA))
     characters = int((spans[:, 2] - spans[:, 1]).sum())
     return {"documents": int(np.unique(spans[:, 0]).size), "spans": len(spans), "characters": characters}
 
 
-def document_parts(normalized: Sequence[Artifact]) -> Iterator[DocumentPart]:
-    """Yield the parts of every source in the declared order."""
-    index, first = 0, 0
-    for artifact in normalized:
-        source = document_source(artifact)
-        for path in document_paths(artifact):
-            rows = pq.read_metadata(path).num_rows
-            yield DocumentPart(index, source, path, first, rows)
-            index, first = index + 1, first + rows
-
-
-def removed_ids(clusters: Path, part: DocumentPart) -> set[str]:
-    """Return ids of the part's documents that are removed as duplicates."""
-    return set(pl.read_parquet(clusters / part.source / part.path.name).filter(~pl.col("is_kept"))["id"])
+def removed_ids(clusters: Path) -> set[str]:
+    """Return ids of a part's documents that are removed as duplicates, from its file of clusters."""
+    return set(pl.read_parquet(clusters).filter(~pl.col("is_kept"))["id"])

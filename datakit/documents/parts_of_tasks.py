@@ -1,13 +1,14 @@
 """Parts of an input that a stage names before they are here: on a bucket, a part is fetched where a task that names it runs."""
 
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from datakit.documents.parts import DOCUMENTS
 from datakit.documents.schemas import SOURCE
+from lineage.artifact.manifest import FileEntry
 from lineage.artifact.store import Artifact
 from lineage.writing.writer import Writer
 
@@ -26,15 +27,28 @@ def parts_of_tasks(out: Writer, artifact: Artifact, split: str = DOCUMENTS) -> l
     return paths
 
 
-def footer(artifact: Artifact, part: Path, split: str = DOCUMENTS) -> pq.FileMetaData:
-    """Return the metadata of a part of `parts_of_tasks`; of one that is not here only these bytes are read."""
-    if part.exists():
-        return pq.read_metadata(part)
-    name = f"{split}/{part.name}"
-    size = next(entry.bytes for entry in artifact.manifest.files if entry.path == name)
-    end = size - FOOTER_END_BYTES
+def rows_of_parts(artifact: Artifact, split: str = DOCUMENTS) -> dict[str, int]:
+    """Return name -> rows of the parts of a split, by name. Rows are those that the manifest has: no part is opened.
+
+    Raises: ValueError if the artifact has none.
+    """
+    entries = parts_of_split(artifact, split)
+    return {PurePath(entry.path).name: int(entry.rows or 0) for entry in entries}
+
+
+def parts_of_split(artifact: Artifact, split: str = DOCUMENTS) -> list[FileEntry]:
+    """Return the manifest's entries of the parts of a split, by name. Raises: ValueError if the artifact has none."""
+    listed = [e for e in artifact.manifest.files if e.path.startswith(f"{split}/") and e.path.endswith(".parquet")]
+    if not listed:
+        raise ValueError(f"{artifact.name} has no documents under {split}/")
+    return sorted(listed, key=lambda entry: entry.path)
+
+
+def footer(artifact: Artifact, part: FileEntry) -> pq.FileMetaData:
+    """Return the metadata of a Parquet file of an artifact; of one that is not here only these bytes are read."""
+    name, end = part.path, part.bytes - FOOTER_END_BYTES
     length = int.from_bytes(artifact.read_range(name, end, end + 4), "little")
-    return pq.read_metadata(pa.BufferReader(artifact.read_range(name, end - length, size)))
+    return pq.read_metadata(pa.BufferReader(artifact.read_range(name, end - length, part.bytes)))
 
 
 def parts_beside(out: Writer, artifact: Artifact, folder: str, parts: Sequence[str]) -> Path:
@@ -50,16 +64,16 @@ def parts_beside(out: Writer, artifact: Artifact, folder: str, parts: Sequence[s
     return files[0].parent
 
 
-def source_in_footers(artifact: Artifact, parts: Sequence[Path]) -> str:
-    """Return the source of the documents of `parts_of_tasks`. Raises: ValueError without documents, or with two sources."""
-    for part in parts:
-        metadata = footer(artifact, part)
-        if metadata.num_rows:
-            column = metadata.schema.to_arrow_schema().get_field_index(SOURCE)
-            names = metadata.row_group(0).column(column).statistics
-            if names.min != names.max:
-                raise ValueError(
-                    f"{artifact.name}: documents of {part.name} are of {names.min!r} and {names.max!r}; allowed: one"
-                )
-            return str(names.min)
-    raise ValueError(f"{artifact.name}: there is no document in {len(parts)} parts")
+def source_of(artifact: Artifact) -> str:
+    """Return the source of an artifact's documents, from one footer.
+
+    Raises: ValueError without documents, or with two sources in that part.
+    """
+    part = next((entry for entry in parts_of_split(artifact) if entry.rows), None)
+    if part is None:
+        raise ValueError(f"{artifact.name} has no documents")
+    metadata = footer(artifact, part)
+    names = metadata.row_group(0).column(metadata.schema.to_arrow_schema().get_field_index(SOURCE)).statistics
+    if names.min != names.max:
+        raise ValueError(f"{artifact.name}: documents of {part.path} are of {names.min!r} and {names.max!r}; allowed: one")
+    return str(names.min)

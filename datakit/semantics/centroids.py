@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from datakit.dedup.part_files import save_part
+from datakit.dedup.scope_parts import ScopePart
 from datakit.semantics.embeddings import quantized
 from datakit.semantics.encoder import WIDTH
-from datakit.semantics.vectors import Scope, VectorPart, Vectors, lengths
+from datakit.semantics.vectors import Scope, Vectors, lengths
 from datakit.text.arrays import load, save
 from lineage.shards.run import SCRATCH_FOLDER
 
@@ -90,7 +91,7 @@ def nearest_centroids(vectors: Vectors, centres: Vectors) -> tuple[np.ndarray, n
     return nearest, best
 
 
-def assign_part(folder: Path, scope: Scope, part: VectorPart, by: Clustering) -> dict[str, int]:
+def assign_part(folder: Path, scope: Scope, part: ScopePart, by: Clustering) -> dict[str, int]:
     """Write the clusters of one part's documents: `bins` int64 [n] (cluster and bin), `counts` int64 [different bins, 2]."""
     nearest, cosine = nearest_centroids(scope.load("vectors", part), load(scope.folder / by.centroids))
     bins = nearest * BINS + np.clip(cosine * BINS, 0, BINS - 1).astype(np.int64)

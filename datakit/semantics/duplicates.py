@@ -18,10 +18,12 @@ import numpy as np
 
 from datakit.dedup.duplicates import SMALL_SCOPE_ROWS
 from datakit.dedup.numbered import Numbered, numbered
+from datakit.dedup.scope_parts import scope_parts, tables_of_scope
+from datakit.documents.schemas import CLUSTERS_FOLDER
 from datakit.semantics.centroids import BINS, Clustering, assign_part, make_centroids
 from datakit.semantics.pieces import REMOVED, ROW_BYTES, Pieces, pieces, vector_rows, walk_tasks
-from datakit.semantics.removed import MOST_COSINES, examples, write_removed
-from datakit.semantics.vectors import Scope, spill_vectors, vector_parts
+from datakit.semantics.removed import MOST_COSINES, example, shown_pairs, write_removed
+from datakit.semantics.vectors import Scope, spill_vectors, vector_files
 from lineage.artifact.store import Artifact
 from lineage.shards.run import SCRATCH_FOLDER
 from lineage.stage import Stage
@@ -89,9 +91,13 @@ def find_semantic_duplicates(
 
     Raises: ValueError for vectors of several configs, or of other documents.
     """
-    scope = Scope(out.folder / SCRATCH_FOLDER, vector_parts(normalized, embeddings, duplicates))
+    parts, texts = scope_parts(out, normalized)
+    vectors = vector_files(out, embeddings, normalized, parts)
+    clusters = tables_of_scope(out, duplicates, CLUSTERS_FOLDER, parts)
+    scope = Scope(out.folder / SCRATCH_FOLDER, parts)
     workers = 1 if scope.rows < SMALL_SCOPE_ROWS else None
-    spilled = out.map_shards(spill_vectors, {f"spill-{p.index:06d}": (p,) for p in scope.parts}, workers, lazy=True)
+    spills = {f"spill-{p.index:06d}": (p, texts[p.index], vectors[p.index], clusters[p.index]) for p in parts}
+    spilled = out.map_shards(spill_vectors, spills, workers, lazy=True)
     documents = sum(int(str(part["vectors"])) for part in spilled.values())
     engine = out.execution.tables or LocalEngine(SCRATCH_FOLDER, workers)
     cuts, rounds = list[Pieces](), list[Numbered]()
@@ -101,19 +107,21 @@ def find_semantic_duplicates(
         rounds.append(removed)
     read = scope.reading(("ids", "rows", "vectors") if len(rounds) > 1 else ("ids",))
     arguments = read, tuple(rounds), config.cosines, config.min_cosine, config.examples
-    done = out.map_shards(write_removed, {f"write-{p.index:06d}": (p, *arguments) for p in scope.parts}, workers, lazy=True)
+    done = out.map_shards(write_removed, {f"write-{p.index:06d}": (p, *arguments) for p in parts}, workers, lazy=True)
     totals = np.sum([part["removed"] for part in done.values()], axis=0).tolist()
     by_cosine = dict(zip(config.cosines, totals, strict=True))
-    by_source = {part.source: 0 for part in scope.parts}
-    for part, written in zip(scope.parts, (done[f"write-{p.index:06d}"] for p in scope.parts), strict=True):
-        by_source[part.source] += written["removed"][config.cosines.index(config.min_cosine)]
+    by_source = {part.source: 0 for part in parts}
+    for part in parts:
+        by_source[part.source] += done[f"write-{part.index:06d}"]["removed"][config.cosines.index(config.min_cosine)]
+    shown = shown_pairs(config.cosines, [pair for part in done.values() for pair in part["pairs"]], config.examples)
+    out.bring(*{texts[scope.part_of(number).index] for pair in shown for number in (pair.number, pair.kept)})
     out.extra["semantic_duplicates"] = {
         "documents": documents,
         "clusters": [by.clusters for by in config.clusterings(documents)],
         "giant_clusters": {"cut": sum(cut.giants for cut in cuts), "documents": sum(cut.cut for cut in cuts)},
         "removed_at": [{"cosine": cosine, "documents": total} for cosine, total in by_cosine.items()],
         "removed_by_source": by_source,
-        "examples": examples(scope, config.cosines, [part["pairs"] for part in done.values()], config.examples),
+        "examples": [example(scope, texts, pair) for pair in shown],
     }
     out.record(rows_in=scope.rows, rows_out=scope.rows, semantic_duplicates=by_cosine[config.min_cosine])
 

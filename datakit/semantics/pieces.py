@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from datakit.dedup.numbered import Numbered
+from datakit.dedup.scope_parts import ScopePart
 from datakit.semantics.centroids import Clustering
 from datakit.semantics.encoder import WIDTH
-from datakit.semantics.vectors import Scope, VectorPart, Vectors
+from datakit.semantics.vectors import Scope, Vectors
 from datakit.semantics.walk import walk
 from lineage.tables.ranges import sorted_by
 
@@ -66,7 +67,7 @@ def pieces(counts: np.ndarray, largest: int) -> Pieces:
     return Pieces(first.ravel(), shared.ravel(), task, giants, cut)
 
 
-def vector_rows(scope: Scope, cut: Pieces, by: Clustering, before: Numbered | None, parts: Sequence[VectorPart]) -> pa.Table:
+def vector_rows(scope: Scope, cut: Pieces, by: Clustering, before: Numbered | None, parts: Sequence[ScopePart]) -> pa.Table:
     """Return `task`, `number`, `high` (the first half of the id), `gone` and the vector of every document of some parts.
 
     `gone` has a bit for each threshold at which the document was removed before.
@@ -75,13 +76,13 @@ def vector_rows(scope: Scope, cut: Pieces, by: Clustering, before: Numbered | No
     return pa.concat_tables(tables)
 
 
-def _rows(scope: Scope, cut: Pieces, by: Clustering, before: Numbered | None, part: VectorPart) -> pa.Table:
+def _rows(scope: Scope, cut: Pieces, by: Clustering, before: Numbered | None, part: ScopePart) -> pa.Table:
     rows = scope.load("rows", part)
     high = scope.load("ids", part)[rows, 0]
     words = np.ascontiguousarray(scope.load("vectors", part)).view(np.int64)
     gone = np.zeros(part.rows, np.int64)
     if before is not None:
-        number, _, threshold, _ = before.between(part.first, part.first + part.rows).T
+        number, _, threshold, _ = before.between(part.first, part.end).T
         np.add.at(gone, number - part.first, 1 << threshold)
     task = cut.of(scope.load(by.file("bins"), part), high)
     keys = {"task": task, "number": rows + part.first, "high": high, "gone": gone[rows]}

@@ -1,6 +1,7 @@
 """The result of `datakit.semantic_duplicates`: a table beside each part of the documents, and pairs to look at."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from datakit.dedup.numbered import Numbered
+from datakit.dedup.scope_parts import ScopePart
 from datakit.documents.parts import iterate_part, writing_part
 from datakit.documents.schemas import KEPT_ID, SEMANTIC_FOLDER
-from datakit.semantics.vectors import Scope, VectorPart
+from datakit.semantics.vectors import Scope
 from datakit.text.arrays import load
 
 SCHEMA = pa.schema([("id", pa.string()), (KEPT_ID, pa.string()), ("cosine", pa.float64())])
@@ -22,7 +24,7 @@ MOST_COSINES = 32
 
 def write_removed(
     folder: Path,
-    part: VectorPart,
+    part: ScopePart,
     scope: Scope,
     rounds: Sequence[Numbered],
     cosines: Sequence[float],
@@ -37,9 +39,9 @@ def write_removed(
     kept_ids[places] = scope.ids(kept[is_declared])
     found = np.full(part.rows, np.nan)
     found[places] = cosine[is_declared]
-    ids = scope.ids(part.first + np.arange(part.rows))
+    ids = scope.ids(np.arange(part.first, part.end))
     columns = [pa.array(ids), pa.array(kept_ids.tolist(), pa.string()), pa.array(found, mask=np.isnan(found))]
-    with writing_part(folder / SEMANTIC_FOLDER / part.source / part.documents.name, SCHEMA) as out:
+    with writing_part(folder / SEMANTIC_FOLDER / part.source / part.name, SCHEMA) as out:
         out.write(pa.Table.from_arrays(columns, schema=SCHEMA))
     pairs = []
     for place, (least, below) in enumerate(pairwise([*cosines, 2.0])):
@@ -49,14 +51,14 @@ def write_removed(
 
 
 def removals_of(
-    part: VectorPart, scope: Scope, rounds: Sequence[Numbered], cosines: Sequence[float]
+    part: ScopePart, scope: Scope, rounds: Sequence[Numbered], cosines: Sequence[float]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return number, kept number, place of the threshold and cosine of what all rounds remove of a part.
 
     If the second round removes the document for which the first one removed another, that other one is compared with the
     document that stays, and stays itself if it is not near.
     """
-    found = [_unpacked(each.between(part.first, part.first + part.rows)) for each in rounds]
+    found = [_unpacked(each.between(part.first, part.end)) for each in rounds]
     for later in rounds[1:]:
         number, kept, threshold, cosine = found[0]
         instead = _kept_instead(later, kept, threshold)
@@ -91,23 +93,35 @@ def _kept_instead(later: Numbered, numbers: np.ndarray, threshold: np.ndarray) -
     return instead
 
 
-def examples(scope: Scope, cosines: Sequence[float], pairs: Sequence[list[list[Any]]], count: int) -> list[dict[str, Any]]:
-    """Return pairs to look at: of each cosine those that it removes and that lie below the next one, by their ids."""
-    shown = []
-    for place, cosine in enumerate(cosines):
-        for _, _, number, kept, found in sorted(pair for part in pairs for pair in part if pair[0] == place)[:count]:
-            texts = {"text": _opening(scope, number), "kept_text": _opening(scope, kept)}
-            shown.append({"removed_at": cosine, "cosine": round(found, 4)} | texts)
+@dataclass(frozen=True)
+class Pair:
+    """A document and the one for which it is removed at `removed_at`, but not at the next higher cosine."""
+
+    removed_at: float
+    number: int
+    kept: int
+    cosine: float
+
+
+def shown_pairs(cosines: Sequence[float], pairs: Sequence[list[Any]], count: int) -> list[Pair]:
+    """Return pairs to look at, from those of all parts: the first `count` of each cosine by their ids."""
+    shown = list[Pair]()
+    for place, removed_at in enumerate(cosines):
+        of_cosine = sorted(pair for pair in pairs if pair[0] == place)[:count]
+        shown += [Pair(removed_at, number, kept, cosine) for _, _, number, kept, cosine in of_cosine]
     return shown
 
 
-def _opening(scope: Scope, number: int) -> str:
+def example(scope: Scope, texts: Sequence[Path], pair: Pair) -> dict[str, Any]:
+    """Return a pair with the openings of its texts; `texts` has the documents of each part."""
+    openings = {"text": _opening(scope, texts, pair.number), "kept_text": _opening(scope, texts, pair.kept)}
+    return {"removed_at": pair.removed_at, "cosine": round(pair.cosine, 4)} | openings
+
+
+def _opening(scope: Scope, texts: Sequence[Path], number: int) -> str:
     """Return the source of a document and its first words; characters that do not print are escaped."""
     part = scope.part_of(number)
-    (text,) = [table["text"][0].as_py() for table in iterate_part(part.documents, ["text"], *_row(part, number))]
+    row = number - part.first
+    (text,) = [table["text"][0].as_py() for table in iterate_part(texts[part.index], ["text"], row, row + 1)]
     opening = " ".join(text[: 4 * SHOWN_CHARS].split())[:SHOWN_CHARS]
     return f"{part.source}: " + "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in opening)
-
-
-def _row(part: VectorPart, number: int) -> tuple[int, int]:
-    return number - part.first, number - part.first + 1

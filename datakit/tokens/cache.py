@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from datakit.corpus.parts import HELDOUT, SPLITS
 from datakit.documents.parts import as_frame, iterate_texts, part_bounds, row_ranges, text_size, write_parquet
-from datakit.documents.parts_of_tasks import footer, parts_of_tasks
+from datakit.documents.parts_of_tasks import footer, parts_of_split, parts_of_tasks
 from datakit.documents.schemas import CORPUS_DROPPED_SCHEMA
 from datakit.tokens.engines import (
     ENGINE_CHOICES,
@@ -103,7 +103,8 @@ def tokenize_corpus(out: Writer, config: TokenCacheConfig, corpus: Artifact, tok
     policy = TokenPolicy.of(path, tokenizer.name, config.bos, config.eos)
     if isinstance(config.format, Chat | Preferences):
         check_chat(load_tokenizer(path), config.format, tokenizer.name)
-    plan = list(shard_plan((part, footer(corpus, part, config.split)) for part in parts))
+    footers = (footer(corpus, entry) for entry in parts_of_split(corpus, config.split))
+    plan = list(shard_plan(zip(parts, footers, strict=True)))
     out.warm(len(plan), load_engines, path, config.engine)
     workers = None if len(plan) > 1 else 1  # A start takes longer than the comparison.
     out.bring(parts[0])

@@ -10,11 +10,10 @@ from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path, PurePath
 
-from lineage.artifact.store import Artifact
+from lineage.artifact.store import LATER, Artifact
 from lineage.names import check_relative
 from lineage.storage.root import Storage
 
-LATER = ".later"
 NOTE = "from.json"
 
 

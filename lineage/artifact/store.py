@@ -16,6 +16,8 @@ from lineage.storage.root import Storage
 from lineage.strangers import naming
 
 WORK_FOLDER = ".work"
+LATER = ".later"
+"""Ends the name of a folder of files that are fetched when a task reads them (`lineage.artifact.later`)."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,7 @@ class Artifact:
         for path in (
             fetched / self.manifest.data_folder,
             fetched / f"{self.manifest.data_folder}.files" / name.replace("/", "%2F"),
+            fetched / f"{self.manifest.data_folder}{LATER}",
         ):
             if not self.store.storage.is_local and (path / name).is_file():
                 with (path / name).open("rb") as file:

@@ -7,11 +7,18 @@ from pathlib import Path
 
 import pytest
 from gcs_server import GcsServer
-from inputs import Texts, corpus, documents, quality, random_texts
+from inputs import Texts, corpus, documents, duplicates, quality, random_texts
+from test_containment import node as contained_in
 from test_contamination_stage import scan_of
 from test_contamination_templates import CONFIG, QUESTIONS, texts
+from test_paragraphs import node as paragraphs_of
+from test_semantic_duplicates import MANY, semantic
+from test_semantic_duplicates import sources as topics
+from test_stages_by_runners import scope
 
 from datakit.corpus.build import CorpusConfig
+from datakit.dedup.minhash import MinHashConfig
+from datakit.documents.parts_of_tasks import rows_of_parts
 from datakit.tokens.cache import TOKEN_CACHE, TokenCacheConfig
 from datakit.tokens.tokenizer import TOKENIZER, TokenizerConfig
 from lineage.artifact.manifest import MANIFEST_NAME, FileEntry
@@ -125,6 +132,46 @@ def test_a_runner_of_a_corpus_or_of_tokens_fetches_its_own_parts(server: GcsServ
     )  # [0]: the engine's sample
     footers = sum(footer_bytes(texts_made, entry.path) for entry in train)
     assert len(train) > 3 and first_share(server, bucket, tokens, 1, len(train)) == whole + footers
+
+
+SCOPES = {
+    "duplicates": lambda sources: duplicates(sources, signed=MinHashConfig(bands=14, rows=2)),
+    "paragraphs": paragraphs_of,
+    "containment": contained_in,
+    "semantic duplicates": lambda _: semantic(topics(800), MANY),
+}
+
+
+@pytest.mark.parametrize("name", SCOPES)
+def test_a_runner_of_a_scope_fetches_its_own_parts_of_every_input(server: GcsServer, bucket: Store, name: str) -> None:
+    """In no round of maps does a runner fetch a file of another runner's part."""
+    sources, _ = scope()
+    node = SCOPES[name](sources)
+    inputs = [built(bucket, parent) for parent in node.parents()]
+    documents_of = [artifact for artifact in inputs if artifact.spec.key[0] == "normalized"]
+    parts = [f"{artifact.spec.partition}/{part}" for artifact in documents_of for part in rows_of_parts(artifact)]
+    machines = [replace(bucket, scratch_folder=f"{bucket.scratch}-{index}") for index in range(RUNNERS)]
+    fetched, rounds, more = [set[str]() for _ in machines], 0, True
+    while more:
+        for index, machine in enumerate(machines):
+            fetched[index] = fetched_parts(machine, inputs)
+            share = Share(index, RUNNERS)
+            more = run_share(node.stage, node.config, job_of(machine, node, fetched=False), share) is not None
+        rounds += 1
+    assert rounds > 3 and len(parts) > 2 * RUNNERS
+    assert fetched == [set(parts[index::RUNNERS]) for index in range(RUNNERS)]
+    committed = build(bucket, node).artifact
+    assert committed.manifest.statistics["rows_in"] == sum(sum(rows_of_parts(made).values()) for made in documents_of)
+
+
+def fetched_parts(machine: Store, inputs: list[Artifact]) -> set[str]:
+    """Source and name of every Parquet file of an input that a machine has."""
+    source_of_version = {made.spec.version: made.spec.partition for made in inputs}
+    found = set[str]()
+    for path in (Path(machine.scratch) / "fetched").rglob("*.parquet"):
+        version = path.relative_to(Path(machine.scratch) / "fetched").parts[0]
+        found.add(f"{source_of_version[version] or path.parent.name}/{path.name}")
+    return found
 
 
 def built(store: Store, node: Node) -> Artifact:

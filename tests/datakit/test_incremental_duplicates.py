@@ -11,10 +11,11 @@ from inputs import Texts, documents, duplicates, edited, file_bytes, made, marks
 from datakit.corpus.build import CORPUS, CorpusConfig, split_of
 from datakit.corpus.removals import REMOVALS, Removal, RemovalsConfig, read_removed
 from datakit.dedup import earlier
-from datakit.dedup.band_join import Part, Spilled
+from datakit.dedup.band_join import Spilled
 from datakit.dedup.duplicates import DUPLICATES, DuplicatesConfig
 from datakit.dedup.minhash import MinHashConfig, sign_texts
 from datakit.dedup.near_duplicates import near_matches
+from datakit.dedup.scope_parts import ScopePart
 from datakit.documents.parts import read_documents
 from datakit.removal_rates import check_removal_rates
 from datakit.text.arrays import load, save
@@ -202,7 +203,7 @@ def test_a_source_without_documents_and_an_earlier_one_that_no_scope_searched_ar
 def test_the_filter_holds_every_key_and_few_others(tmp_path):
     generator = np.random.default_rng(5)
     keys, others = (generator.integers(0, 1 << 64, (1_000, 4), np.uint64) for _ in range(2))
-    spilled = Spilled(tmp_path / ".scratch", (Part(0, 0, tmp_path, tmp_path, 0, 1_000),))
+    spilled = Spilled(tmp_path / ".scratch", (ScopePart(0, "a", "a.parquet", 0, 1_000),))
     for name, values in (("ids", keys[:, :2]), ("bands", keys[:, 2:]), ("signed", np.arange(1_000) > 0)):
         save(spilled.folder / f"{name}/000000.npy", values)
     earlier.write_filter(tmp_path, spilled, spilled.parts, 3_000)

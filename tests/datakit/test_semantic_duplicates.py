@@ -15,6 +15,7 @@ from inputs import Texts, corpus, documents, duplicates, made, random_texts
 
 from datakit.corpus.filters import CorpusConfig
 from datakit.dedup.numbered import Numbered
+from datakit.dedup.scope_parts import ScopePart
 from datakit.documents.parts import document_paths, writing_part
 from datakit.documents.schemas import SEMANTIC_FOLDER
 from datakit.semantics.centroids import BINS, centroids, nearest_centroids
@@ -23,7 +24,7 @@ from datakit.semantics.embeddings import EMBEDDINGS, FOLDER, SCHEMA, EmbeddingsC
 from datakit.semantics.encoder import PACKAGE, WIDTH
 from datakit.semantics.pieces import pieces
 from datakit.semantics.removed import removals_of
-from datakit.semantics.vectors import Scope, VectorPart
+from datakit.semantics.vectors import Scope
 from datakit.semantics.walk import walk
 from datakit.text.arrays import save
 from lineage.artifact.store import Artifact, Store
@@ -206,7 +207,7 @@ def test_centroids_are_those_of_groups_and_the_nearest_is_exact() -> None:
 def test_who_is_removed_for_a_document_that_goes_later_is_compared_with_the_one_that_stays(tmp_path: Path) -> None:
     """The second round removes 0 for 2 and 3 for 5, for which the first one removed 1 and 4; 4 is not near 5."""
     vectors = padded((100,), (100, 5), (100, -5), (80, 60), (28, 96), (100, 0, 5))
-    part = VectorPart(0, "a", tmp_path, tmp_path, tmp_path, 0, 6)
+    part = ScopePart(0, "a", "a.parquet", 0, 6)
     for name, values in (("rows", np.arange(6)), ("vectors", vectors)):
         save(tmp_path / f"{name}/000000.npy", values)
     scope = Scope(tmp_path, (part,))
