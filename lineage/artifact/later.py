@@ -1,6 +1,7 @@
 """Data files of a remote artifact that are fetched when a task that reads them runs (`Writer.input_files`).
 
-They have their places in the store's cache before they are there. A note beside them says where they come from.
+They have their places in the store's cache before they are there. A note beside them says where they come from, and which
+bytes the manifest lists.
 """
 
 import json
@@ -12,9 +13,10 @@ from pathlib import Path, PurePath
 
 from lineage.artifact.store import LATER, Artifact
 from lineage.names import check_relative
+from lineage.storage.digests import file_digest
 from lineage.storage.root import Storage
 
-NOTE = "from.json"
+NOTE = ".listed.json"
 
 
 def files_later(artifact: Artifact, suffix: str = "", under: str = "") -> list[Path]:
@@ -26,9 +28,11 @@ def files_later(artifact: Artifact, suffix: str = "", under: str = "") -> list[P
     folder = whole.with_name(f"{data}{LATER}")
     names = sorted(path for path in artifact.manifest.paths if path.endswith(suffix) and path.startswith(under))
     folder.mkdir(parents=True, exist_ok=True)
-    private = folder / f"{NOTE}.{uuid.uuid4().hex[:8]}"
-    private.write_text(json.dumps({"root": store.root, "address": f"{spec.address}/{data}"}))
-    private.replace(folder / NOTE)
+    if not (folder / NOTE).exists():
+        listed = {entry.path: [entry.bytes, entry.digest] for entry in artifact.manifest.files}
+        private = folder / f"{NOTE}.{uuid.uuid4().hex[:8]}"
+        private.write_text(json.dumps({"root": store.root, "address": f"{spec.address}/{data}", "files": listed}))
+        private.replace(folder / NOTE)
     return [folder / check_relative(name, f"a file of {artifact.uri}") for name in names]
 
 
@@ -38,7 +42,10 @@ def is_later(path: PurePath) -> bool:
 
 
 def fetch_named(paths: Iterable[Path]) -> None:
-    """Fetch those of some paths that are of `files_later` and not there yet; others are passed over."""
+    """Fetch those of some paths that are of `files_later` and not there yet; others are passed over.
+
+    Raises: ValueError naming a file that has other bytes than its manifest lists.
+    """
     missing = defaultdict[Path, list[Path]](list)
     for path in paths:
         if is_later(path) and not path.exists():
@@ -54,6 +61,16 @@ def fetch_named(paths: Iterable[Path]) -> None:
             addresses = {f"{note['address']}/{name.as_posix()}": private / name for name in names.values()}
             Storage(note["root"]).files.download(addresses)
             for path, name in names.items():
+                _check(private / name, *note["files"][name.as_posix()], f"{note['address']}/{name.as_posix()}")
                 (private / name).replace(path)
         finally:
             shutil.rmtree(private, ignore_errors=True)
+
+
+def _check(path: Path, size: int, digest: str, where: str) -> None:
+    found = path.stat().st_size, file_digest(path)
+    if found != (size, digest):
+        raise ValueError(
+            f"{where} has {found[0]} bytes, digest {found[1]}; its manifest lists {size} bytes, digest {digest}. "
+            "Restore it, or delete the artifact and materialize it again"
+        )
