@@ -72,9 +72,10 @@ def run_stage(folder: Path) -> dict[str, Any]:
             build(store, nodes[name], execution=Execution(1))
         started = cpu_seconds()
         node = Node(("containment",), None, CONTAINMENT, ContainmentConfig(), inputs)
-        build(store, node, execution=Execution(1, tables=engine))
+        made = build(store, node, execution=Execution(1, tables=engine)).artifact
     seconds, moved = cpu_seconds() - started, {each.name: each for each in engine.moved}
-    return {"bytes": text_given(folder), "cpu_seconds": seconds, "counts": asdict(Contained.of(moved))}
+    counts = Contained.of(moved, made.manifest.extra["containment"]["compared_bytes"])
+    return {"bytes": text_given(folder), "cpu_seconds": seconds, "counts": asdict(counts)}
 
 
 if __name__ == "__main__":

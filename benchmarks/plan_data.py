@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,6 @@ from datakit.costs.joins import Scope
 from datakit.costs.plan import CHECKED_WITHIN, Measured, StageRun, check_of
 from datakit.dedup.duplicates import DUPLICATES, DuplicatesConfig
 from datakit.dedup.minhash import MINHASH, MinHashConfig
-from datakit.dedup.near_duplicates import DOCUMENT_BYTES, TASK_BYTES
 from datakit.dedup.paragraphs import PARAGRAPHS, ParagraphsConfig
 from datakit.documents.normalize import NORMALIZE, NormalizeConfig
 from datakit.documents.parts import document_paths
@@ -151,7 +150,7 @@ def run_stages(folder: Path) -> dict[str, Any]:
             name = node.key[0]
             artifacts[name], seconds[name] = made, cpu_seconds() - started
             files[name], sizes[name] = len(made.manifest.files), sum(entry.bytes for entry in made.manifest.files)
-        scope = scope_of(artifacts["normalized"], engine)
+        scope = scope_of(artifacts["normalized"], artifacts["duplicates"], engine)
         statistics = artifacts["tokens"].manifest.statistics
         return {
             "bytes": text_given(folder),
@@ -166,12 +165,11 @@ def run_stages(folder: Path) -> dict[str, Any]:
         }
 
 
-def scope_of(normalized: Artifact, engine: LocalEngine) -> Scope:
-    """Return what the joins of one source met; the number of walks is computed as the stage computes it."""
-    rows, text = (int(normalized.manifest.statistics[name]) for name in ("rows_out", "bytes_out"))
+def scope_of(normalized: Artifact, duplicates: Artifact, engine: LocalEngine) -> Scope:
+    """Return what the joins of one source met."""
+    rows, shingles = normalized.manifest.statistics["rows_out"], duplicates.manifest.extra["duplicates"]["compared_shingles"]
     moved = {each.name: each for each in engine.moved}
-    scope = Scope.of(rows, len(document_paths(normalized)), MinHashConfig().bands, 0, moved)
-    return replace(scope, walks=-(-scope.candidates * (text // rows + DOCUMENT_BYTES) // TASK_BYTES))
+    return Scope.of(rows, len(document_paths(normalized)), MinHashConfig().bands, shingles, moved)
 
 
 def text_given(folder: Path) -> int:

@@ -19,6 +19,7 @@ from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +28,8 @@ from benchmarks.pipeline import ONE_THREAD
 from benchmarks.process_use import cpu_seconds, peak_mib
 from datakit.dedup.band_join import Spilled, band_rows, copies_of_range, id_rows, links_of_range
 from datakit.dedup.containment_candidates import pairs_of_range, sample_rows
+from datakit.dedup.containment_pairs import Sampled, compared_rows, verified_of_range
+from datakit.dedup.near_duplicates import walk_bytes, walk_range, walk_rows, words
 from datakit.dedup.numbered import Numbered
 from datakit.dedup.paragraphs import paragraph_rows, repeats_of_range
 from datakit.dedup.part_files import PartFiles, new_stream, save_part
@@ -38,9 +41,10 @@ from lineage.tables.ranges import from_both_ends, large_stars
 from lineage.tables.shuffle import Shuffle, saved
 from lineage.tables.stars import stars
 
-TASKS, RANGES, BANDS, SAMPLES = 64, 1_024, 14, 128
+TASKS, RANGES, BANDS, SAMPLES, SHINGLES, FEW_SHINGLES = 64, 1_024, 14, 128, 400, 40
 SHARES = (0.25, 0.9)
-type Columns = dict[str, np.ndarray]
+type Columns = dict[str, Any]
+"""Arrays of numpy, or of Arrow for bytes."""
 type Task = tuple[Callable[..., pa.Table], tuple[object, ...]]
 
 
@@ -62,6 +66,8 @@ class Join:
 def joins() -> Mapping[str, Join]:
     """Return the measured joins by name."""
     containers = partial(pairs_of_range, hash_documents=16)
+    verified = partial(verified_of_range, ngram_words=5, min_containment=0.7)
+    walk = partial(walk_range, settled=0, min_jaccard=0.8, max_band_documents=256)
     return {
         "copies": Join(24, rows_of_ids, ids_task, copies_of_range, "high"),
         "links": Join(16, rows_of_bands, bands_task, links_of_range, "band"),
@@ -69,7 +75,16 @@ def joins() -> Mapping[str, Join]:
         "components-last": Join(16, rows_of_edges, edges_task, stars, "member"),
         "repeats": Join(40, rows_of_paragraphs, paragraphs_task, repeats_of_range, "high"),
         "samples": Join(24, rows_of_samples, samples_task, containers, "hash"),
+        "contained-verified": Join(24 + 8 * SHINGLES, rows_of_pairs, pairs_task, verified, "container"),
+        "walk": candidates_join(walk, SHINGLES),
+        "walk of short documents": candidates_join(walk, FEW_SHINGLES),
     }
+
+
+def candidates_join(walk: Callable[[pa.Table], pa.Table], shingles: int) -> Join:
+    """Return the walk over documents that have so many shingles."""
+    rows, task = (partial(each, shingles=shingles) for each in (rows_of_candidates, candidates_task))
+    return Join(walk_bytes(1, shingles, BANDS), rows, task, walk, "root")
 
 
 def hashes(rows: int, share: float) -> np.ndarray:
@@ -114,6 +129,51 @@ def rows_of_samples(rows: int, share: float) -> Columns:
     asked = np.where(place % SAMPLES < 48, 48, 0).astype(np.int32)
     numbers = {"number": place // SAMPLES, "words": np.full(rows, 512, np.int32)}
     return {"hash": hashes(rows, share), **numbers, "asked": asked}
+
+
+def rows_of_candidates(rows: int, share: float, shingles: int) -> Columns:
+    """A repeated document has the bands and shingles of an earlier one."""
+    rng = np.random.default_rng(5)
+    first = int(rows * (1 - share))
+    root = np.concatenate([np.arange(first), rng.integers(0, first, rows - first)])
+    bands = rng.integers(0, 1 << 64, (first, BANDS), np.uint64)[root]
+    sets = np.sort(rng.integers(0, 1 << 64, (first, shingles), np.uint64), axis=1)[root]
+    ids = {"high": hashes(rows, 0.01), "low": hashes(rows, 0.01)}
+    of_row = np.arange(rows + 1)
+    packed = {"bands": words(bands, BANDS * of_row), "shingles": words(sets, shingles * of_row)}
+    return {"root": root, "number": np.arange(rows), **ids, **packed}
+
+
+def rows_of_pairs(rows: int, share: float) -> Columns:
+    """A container and the documents that lie in it: a share of all rows."""
+    rng = np.random.default_rng(5)
+    container = np.arange(rows) // round(1 / (1 - share)) * round(1 / (1 - share))
+    sets = rng.integers(0, 1 << 64, (rows, SHINGLES), np.uint64)[container]
+    return {"container": container, "number": np.arange(rows), "shingles": words(sets, SHINGLES * np.arange(rows + 1))}
+
+
+def pairs_task(folder: Path, rows: Columns) -> Task:
+    count = rows["number"].size
+    part = ScopePart(0, "a", "a.parquet", 0, count)
+    np.frombuffer(rows["shingles"].buffers()[2], np.uint64).tofile(new_stream(folder, "shingles", part))
+    save_part(folder, part, spilled=np.arange(count), bounds=SHINGLES * np.arange(count + 1))
+    is_pair = rows["number"] != rows["container"]
+    save(folder / "pairs.npy", np.stack([rows["number"], rows["container"]], axis=1)[is_pair])
+    save(folder / "containers.npy", rows["number"][~is_pair][:, None])
+    pairs, containers = (Numbered((folder / f"{name}.npy",), count, count) for name in ("pairs", "containers"))
+    return compared_rows, (Sampled(folder / SCRATCH_FOLDER, (part,)), pairs, containers, (part,))
+
+
+def candidates_task(folder: Path, rows: Columns, shingles: int) -> Task:
+    count = rows["number"].size
+    part = ScopePart(0, "a", "a.parquet", 0, count)
+    sets, bands = (np.frombuffer(rows[name].buffers()[2], np.uint64) for name in ("shingles", "bands"))
+    sets.tofile(new_stream(folder, "shingles", part))
+    ids, bounds = np.stack([rows["high"], rows["low"]], axis=1), shingles * np.arange(count + 1)
+    save_part(folder, part, ids=ids, bands=bands.reshape(count, BANDS), bounds=bounds)
+    save(folder / "candidates.npy", np.stack([rows["number"], rows["root"]], axis=1))
+    candidates = Numbered((folder / "candidates.npy",), count, count)
+    return walk_rows, (Spilled(folder / SCRATCH_FOLDER, (part,)), candidates, (part,))
 
 
 def ids_task(folder: Path, rows: Columns) -> Task:

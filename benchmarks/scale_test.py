@@ -1,5 +1,5 @@
-"""Near-duplicates and repeated paragraphs of one scope by workers of this machine, one of which is killed, and by a Ray cluster
-that loses a machine.
+"""Near-duplicates, repeated paragraphs and contained documents of one scope by workers of this machine, one of which is
+killed, and by a Ray cluster that loses a machine.
 
     PYTHONPATH=. .venv-extras/bin/python -m benchmarks.scale_test --mb 80        # or `make scale-test`
     PYTHONPATH=. .venv-extras/bin/python -m benchmarks.scale_test --mb 2000 --text generated
@@ -34,6 +34,8 @@ from benchmarks.given_files import GIVEN_FILES
 from benchmarks.losing_local import LosingLocal
 from benchmarks.losing_ray import LosingRay
 from benchmarks.ray_machines import ray_machines
+from datakit.dedup.containment import CONTAINMENT
+from datakit.dedup.containment_candidates import ContainmentConfig
 from datakit.dedup.duplicates import DUPLICATES, DuplicatesConfig
 from datakit.dedup.minhash import MINHASH, preset
 from datakit.dedup.paragraphs import PARAGRAPHS, ParagraphsConfig
@@ -55,7 +57,7 @@ FEWEST_RANGES = 24
 """How many all the text would fill. Of 40 MB a range of a task has more than the 100 kB that Ray keeps with the caller."""
 SEED = 5
 TEXTS = ("installed", "generated")
-KILLED_IN = {"duplicates": "links", "paragraphs": "repeats"}
+KILLED_IN = {"duplicates": "walk", "paragraphs": "repeats", "containment": "samples"}
 """The largest shuffle of each stage."""
 
 type Engine = LocalEngine | LosingLocal | LosingRay
@@ -90,7 +92,7 @@ def text_files(folder: Path, text: str, megabytes: float) -> Path:
 
 
 def nodes(folder: Path, megabytes: float) -> list[Node]:
-    """From the files of a folder to clusters and spans, in order. The last two shuffle."""
+    """From the files of a folder to signatures, in order, and then the stages that shuffle (`KILLED_IN`)."""
     part_bytes = max(PART_BYTES, int(megabytes * 1e6) // MOST_PARTS)
     raw = Node(("scale", "raw"), None, GIVEN_FILES, {"from": str(folder), "below": "files"})
     config = NormalizeConfig("scale", Records("parquet"), "prose", target_part_bytes=part_bytes)
@@ -99,7 +101,9 @@ def nodes(folder: Path, megabytes: float) -> list[Node]:
     scope = {"normalized": (documents,), "minhash": (signatures,)}
     duplicates = Node(("scale", "duplicates"), None, DUPLICATES, DuplicatesConfig(), scope)
     inputs = {"normalized": (documents,), "duplicates": duplicates}
-    return [raw, documents, signatures, duplicates, Node(("scale", "paragraphs"), None, PARAGRAPHS, ParagraphsConfig(), inputs)]
+    paragraphs = Node(("scale", "paragraphs"), None, PARAGRAPHS, ParagraphsConfig(), inputs)
+    containment = Node(("scale", "containment"), None, CONTAINMENT, ContainmentConfig(), inputs)
+    return [raw, documents, signatures, duplicates, paragraphs, containment]
 
 
 def copied(given: Path, root: Path) -> Store:
@@ -179,15 +183,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=arguments.folder) as scratch, patch.object(shuffle, "RANGE_BYTES", range_bytes):
         folder = Path(scratch).resolve()
         given = folder / "given"
-        *before, clusters, spans = nodes(text_files(folder, arguments.text, arguments.mb), arguments.mb)
+        every = nodes(text_files(folder, arguments.text, arguments.mb), arguments.mb)
+        before, stages = every[: -len(KILLED_IN)], every[-len(KILLED_IN) :]
         *_, signed = [build(Store(str(given)), node, execution=Execution(2)).artifact for node in before]
         documents = signed.manifest.statistics["rows_out"]
         console.print(f"{documents:,} documents, {arguments.mb:g} MB of text, ranges of {range_bytes / 2**20:.2g} MiB")
         lost_machine = partial(by_lost_machine, marks=folder / "marks")
         sides = (partial(by_workers, workers=1), partial(by_workers, workers=2), by_lost_worker, lost_machine)
         stores = [copied(given, folder / f"side-{index}") for index in range(len(sides))]
-        made = [side(console, store, (clusters, spans)) for side, store in zip(sides, stores, strict=True)]
-    digests = {node.key[-1]: set(of_stage) for node, of_stage in zip((clusters, spans), zip(*made, strict=True), strict=True)}
+        made = [side(console, store, stages) for side, store in zip(sides, stores, strict=True)]
+    digests = {node.key[-1]: set(of_stage) for node, of_stage in zip(stages, zip(*made, strict=True), strict=True)}
     for name, found in digests.items():
         console.print(f"{name}: digests are equal" if len(found) == 1 else f"{name}: digests differ: {sorted(found)}")
     sys.exit(any(len(found) != 1 for found in digests.values()))

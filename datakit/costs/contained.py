@@ -9,15 +9,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from datakit.costs.joins import NUMBER_BYTES, Join, component_joins, numbered_joins
+from datakit.costs.joins import Join, component_joins, in_place, numbered_joins
 from datakit.costs.rates import Rate, fit
 from datakit.dedup.containment_candidates import PAIR_BYTES, SAMPLE_BYTES
 from datakit.dedup.containment_pairs import CONTAINED
 from lineage.tables.components import EDGE_BYTES
 from lineage.tables.shuffle import Moved, range_count, task_count
 
-CANDIDATE_BYTES, REMOVED_BYTES = 16, 24
-"""Rows of `candidates_of_range` and of `removed_of_range`."""
+CANDIDATE_BYTES, NUMBER_BYTES, REMOVED_BYTES = 16, 8, 24
+"""Rows of `candidates_of_range`, of `pairs-by-number` and of `removed_of_range`."""
 ROOTED_BYTES = 8 + CONTAINED.itemsize
 """A row of `rooted_rows`."""
 
@@ -31,6 +31,9 @@ class Contained:
     """Pairs that share a sample, once for each range of samples that has one."""
 
     candidates: int
+    compared: int
+    """Bytes of the shingles that are compared: of a container once, of a contained document for each of its pairs."""
+
     verified: int
     links: int
     """Edges that the ranges of verified pairs give back."""
@@ -41,13 +44,14 @@ class Contained:
     removed: int
 
     @staticmethod
-    def of(moved: Mapping[str, Moved]) -> "Contained":
-        """Return the counts of a run, from the bytes of its shuffles by name."""
+    def of(moved: Mapping[str, Moved], compared: int) -> "Contained":
+        """Return the counts of a run, from the bytes of its shuffles by name and those that it compared."""
         sampled, verified = moved["samples"], moved["contained-links"].shuffled // EDGE_BYTES
         return Contained(
             samples=sampled.shuffled // SAMPLE_BYTES,
             pairs=sampled.written // PAIR_BYTES - range_count(sampled.shuffled),
             candidates=moved["contained-pairs"].written // CANDIDATE_BYTES,
+            compared=compared,
             verified=verified,
             links=moved["contained-links"].written // EDGE_BYTES,
             stars=moved["contained-roots"].shuffled // ROOTED_BYTES - verified,
@@ -107,10 +111,12 @@ def containment_joins(found: Contained, documents: int, parts: int) -> Iterator[
     pairs = Join("contained-pairs", pair_bytes, task_count(samples.ranges, pair_bytes), range_count(pair_bytes))
     yield from (samples, pairs)
     size, row = found.candidates * CANDIDATE_BYTES, found.candidates * NUMBER_BYTES
-    yield from numbered_joins("candidates", size, pairs.ranges, documents, row)
-    yield from numbered_joins("pairs", size, pairs.ranges, documents, size)
+    yield from numbered_joins("candidates", size, pairs.ranges, documents, size)
+    yield from numbered_joins("pairs", size, pairs.ranges, documents, row)
+    verified = in_place("contained-verified", found.compared, parts)
+    yield verified
     size = found.verified * CONTAINED.itemsize
-    tasks, ranges = task_count(parts, size), range_count(size)
+    tasks, ranges = task_count(verified.ranges, size), range_count(size)
     links = Join("contained-links", found.verified * EDGE_BYTES, tasks, ranges)
     graph = list(component_joins("contained", found.links, links.ranges))
     of_stars = graph[-1].ranges if graph else links.ranges

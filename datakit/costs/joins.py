@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 from datakit.dedup.band_join import ID_BYTES, PAIR_BYTES
 from datakit.dedup.duplicates_table import COPY_BYTES, ROW_BYTES
-from datakit.dedup.near_duplicates import MATCHES
+from datakit.dedup.near_duplicates import MATCH_BYTES, walk_bytes
 from datakit.dedup.paragraphs import PARAGRAPH_BYTES
 from lineage.tables.components import EDGE_BYTES, LARGEST_GRAPH
-from lineage.tables.shuffle import Moved, group_count, opened_files, range_count, task_count
+from lineage.tables.shuffle import LARGEST_IN_PLACE_BYTES, Moved, group_count, opened_files, range_count, task_count
 
-NUMBER_BYTES, REPEAT_BYTES, SAID_BYTES, TEXT_BYTES, CLUSTER_BYTES = 8, 24, 32, 32, 32
-"""Rows of `candidates-by-number`, `repeats-by-number`, `removal_rows`, `rows_of_texts` and `clusters-by-number`."""
+REPEAT_BYTES, SAID_BYTES, TEXT_BYTES, CLUSTER_BYTES = 24, 32, 32, 32
+"""Rows of `repeats-by-number`, `removal_rows`, `rows_of_texts` and `clusters-by-number`."""
 ROUNDS = 8
 """Rounds of the components of a graph above `LARGEST_GRAPH`: 6 to 8 were counted (docs/design/distributed_engine.md)."""
 
@@ -38,7 +38,9 @@ class Scope:
     """Edges of the components: candidates without the first of each component."""
 
     candidates: int
-    walks: int
+    shingles: int
+    """Of all candidates."""
+
     matches: int
     rows: int
     """Documents of clusters."""
@@ -47,7 +49,7 @@ class Scope:
     repeats: int
 
     @staticmethod
-    def of(documents: int, parts: int, bands: int, walks: int, moved: Mapping[str, Moved]) -> "Scope":
+    def of(documents: int, parts: int, bands: int, shingles: int, moved: Mapping[str, Moved]) -> "Scope":
         """Return the counts of a run, from the bytes of its shuffles by name."""
         statements = moved["texts"].shuffled // SAID_BYTES
         copies = moved["copies"].written // COPY_BYTES
@@ -60,7 +62,7 @@ class Scope:
             links=moved["links"].written // EDGE_BYTES,
             stars=moved["members"].shuffled // EDGE_BYTES,
             candidates=moved["members"].written // EDGE_BYTES,
-            walks=walks,
+            shingles=shingles,
             matches=(statements - copies) // 2,
             rows=moved["texts"].written // TEXT_BYTES,
             paragraphs=moved["repeats"].shuffled // PARAGRAPH_BYTES,
@@ -117,12 +119,17 @@ def joins(scope: Scope) -> Iterator[Join]:
     of_stars = graph[-1].ranges if graph else links.ranges
     members = Join("members", size, task_count(of_stars, size), range_count(2 * size))
     yield members
+    text_bytes, files = scope.copies * COPY_BYTES, of_copies
     if scope.candidates:
-        size, numbers = scope.candidates * EDGE_BYTES, scope.candidates * NUMBER_BYTES
-        yield from numbered_joins("candidates", size, members.ranges, scope.documents, numbers)
-    text_bytes = scope.copies * COPY_BYTES + scope.matches * MATCHES.itemsize
+        size = scope.candidates * EDGE_BYTES
+        yield from numbered_joins("candidates", size, members.ranges, scope.documents, size)
+        by_root = walk_bytes(scope.candidates, scope.shingles, scope.bands)
+        walk = in_place("walk", by_root, scope.parts)
+        yield walk
+        text_bytes += (scope.matches + walk.ranges) * MATCH_BYTES  # the first row of each range counts its full bands
+        files += walk.ranges
     statement_bytes = (scope.copies + 2 * scope.matches) * SAID_BYTES
-    texts = Join("texts", statement_bytes, task_count(of_copies + scope.walks, text_bytes), range_count(text_bytes))
+    texts = Join("texts", statement_bytes, task_count(files, text_bytes), range_count(text_bytes))
     of_texts = scope.rows * TEXT_BYTES
     keyed = scope.rows * ROW_BYTES
     clusters = Join("clusters", keyed, task_count(texts.ranges, of_texts), range_count(keyed))
@@ -133,6 +140,11 @@ def joins(scope: Scope) -> Iterator[Join]:
     yield repeats
     size = scope.repeats * REPEAT_BYTES
     yield from numbered_joins("repeats", size, repeats.ranges, scope.documents, size)
+
+
+def in_place(name: str, size: int, items: int) -> Join:
+    """Return a shuffle of `size` bytes, of some items, whose ranges are read where they lie."""
+    return Join(name, size, task_count(items, size, LARGEST_IN_PLACE_BYTES), range_count(size, LARGEST_IN_PLACE_BYTES))
 
 
 def numbered_joins(name: str, size: int, parts: int, documents: int, shuffled: int) -> Iterator[Join]:

@@ -46,35 +46,15 @@ class Spilled(PartFiles):
 
     def ids(self, numbers: np.ndarray) -> np.ndarray:
         """Return uint64 [numbers, 2]: the ids of documents in any order, as two halves."""
-        return self._gathered("ids", numbers)
-
-    def bands(self, numbers: np.ndarray) -> np.ndarray:
-        """Return uint64 [numbers, bands]."""
-        return self._gathered("bands", numbers)
-
-    def shingles(self, numbers: np.ndarray) -> np.ndarray:
-        """Return int64 [numbers, 2] of candidates: where the shingles of each begin in the file of its part, and how
-        many bytes they are.
-        """
-        parts, places = self.part_of(numbers), np.zeros((numbers.size, 2), np.int64)
+        parts, ids = self.part_of(numbers), np.zeros((numbers.size, 2), np.uint64)
         for index in np.unique(parts).tolist():
-            here, part = parts == index, self.parts[index]
-            at = np.searchsorted(self.load("spilled", part), numbers[here] - part.first)
-            bounds = self.load("bounds", part)
-            places[here, 0], places[here, 1] = 8 * bounds[at], 8 * (bounds[at + 1] - bounds[at])
-        return places
+            here = parts == index
+            ids[here] = self.load("ids", self.parts[index])[numbers[here] - self.parts[index].first]
+        return ids
 
     def part_of(self, numbers: np.ndarray) -> np.ndarray:
         """Return int64 [numbers]: indices of parts."""
         return part_of(self.parts, numbers)
-
-    def _gathered(self, name: str, numbers: np.ndarray) -> np.ndarray:
-        parts = self.part_of(numbers)
-        gathered = np.zeros((numbers.size, self.load(name, self.parts[0]).shape[1]), np.uint64)
-        for index in np.unique(parts).tolist():
-            here = parts == index
-            gathered[here] = self.load(name, self.parts[index])[numbers[here] - self.parts[index].first]
-        return gathered
 
 
 def signature_files(

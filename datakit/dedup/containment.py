@@ -36,7 +36,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from datakit.dedup.containment_candidates import (
-    NO_DOCUMENT,
     PAIR_BYTES,
     SAMPLE_BYTES,
     ContainmentConfig,
@@ -45,19 +44,18 @@ from datakit.dedup.containment_candidates import (
     sample_part,
     sample_rows,
 )
-from datakit.dedup.containment_pairs import Sampled, removals, spill_contained, verify_part
+from datakit.dedup.containment_pairs import Sampled, compared_rows, removals, spill_compared, verified_of_range
 from datakit.dedup.duplicates import SMALL_SCOPE_ROWS
 from datakit.dedup.duplicates_table import hex_ids
 from datakit.dedup.numbered import Numbered, numbered
-from datakit.dedup.part_files import part_file
-from datakit.dedup.scope_parts import ScopePart, scope_parts, tables_of_scope
+from datakit.dedup.scope_parts import NO_DOCUMENT, ScopePart, scope_parts, tables_of_scope
 from datakit.documents.parts import writing_part
 from datakit.documents.schemas import CLUSTERS_FOLDER, CONTAINED_FOLDER
 from lineage.artifact.store import Artifact
 from lineage.shards.run import SCRATCH_FOLDER
 from lineage.stage import Stage
 from lineage.tables.local import LocalEngine
-from lineage.tables.shuffle import Part, Shuffle, TableEngine, grouped, joined, range_count, tasks_of
+from lineage.tables.shuffle import LARGEST_IN_PLACE_BYTES, Part, Shuffle, TableEngine, grouped, joined, range_count, tasks_of
 from lineage.writing.writer import Writer
 
 SCHEMA = pa.schema([("id", pa.string()), ("container", pa.string()), ("containment", pa.float64())])
@@ -76,27 +74,30 @@ def find_contained(out: Writer, config: ContainmentConfig, normalized: tuple[Art
     samplings = {f"sample-{p.index:06d}": (p, documents[p.index], clusters[p.index], config) for p in parts}
     samples = out.map_shards(sample_part, samplings, workers, lazy=True)
     candidates, full = _candidates(out, config, engine, sampled, sum(int(str(s["samples"])) for s in samples.values()))
-    contained = numbered(out, engine, candidates, ("contained",), rows, "candidates")
-    words = config.ngram_words
-    spills = {f"shingles-{p.index:06d}": (p, documents[p.index], contained, words) for p in parts}
-    out.map_shards(spill_contained, spills, workers, lazy=True)
-    pairs = numbered(out, engine, candidates, ("container", "contained"), rows, "pairs")
-    of_all = "spilled", "bounds", "shingles"
-    reads = [sampled.reading(("words",), [p], of_all) for p in parts]
-    checks = {f"verify-{p.index:06d}": (reads[p.index], p, documents[p.index], pairs, config) for p in parts}
-    done = out.map_shards(verify_part, checks, workers, lazy=True)
-    verified = sum(int(str(s["verified"])) for s in done.values())
-    files = [sampled.folder / part_file("contained", part) for part in parts]
+    by_contained = numbered(out, engine, candidates, ("contained", "container"), rows, "candidates")
+    containers = numbered(out, engine, candidates, ("container",), rows, "pairs")
+    given = by_contained, containers, config.ngram_words
+    spills = {f"shingles-{p.index:06d}": (p, documents[p.index], *given) for p in parts}
+    spilled = out.map_shards(spill_compared, spills, workers, lazy=True)
+    size, largest = sum(int(str(s["bytes"])) for s in spilled.values()), LARGEST_IN_PLACE_BYTES
+    arrays = "spilled", "bounds", "shingles"
+    groups = grouped(parts, size, largest)
+    tasks = [(sampled.reading(arrays, group), by_contained, containers, group) for group in groups]
+    reduce = partial(verified_of_range, ngram_words=config.ngram_words, min_containment=config.min_containment)
+    count = range_count(size, largest)
+    step = Shuffle("contained-verified", compared_rows, tasks, "container", reduce, count, spread=True)
+    verified = engine.shuffle(out, step)
     columns = ("number", "container", "containment")
-    removed = numbered(out, engine, removals(out, engine, files, verified), columns, rows, "removed")
+    removed = numbered(out, engine, removals(out, engine, verified), columns, rows, "removed")
     reads = [sampled.reading(("words",), [p], ["ids"]) for p in parts]
     writes = {f"write-{p.index:06d}": (reads[p.index], p, documents[p.index], removed) for p in parts}
     written = out.map_shards(write_contained, writes, workers, lazy=True)
     sources = _by_source(sampled, written)
     out.extra["containment"] = {
         "contained": sum(counts["contained"] for counts in sources.values()),
-        "candidate_pairs": pairs.rows,
-        "verified_pairs": verified,
+        "candidate_pairs": by_contained.rows,
+        "compared_bytes": size,
+        "verified_pairs": sum(part.rows for part in verified),
         "full_samples": full,
         "sources": sources,
     }

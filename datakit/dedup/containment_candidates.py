@@ -14,14 +14,13 @@ import pyarrow as pa
 
 from datakit.dedup.paragraphs import removed_ids
 from datakit.dedup.part_files import PartFiles, new_stream, part_file, save_part
-from datakit.dedup.scope_parts import ScopePart
+from datakit.dedup.scope_parts import NO_DOCUMENT, ScopePart
 from datakit.documents.parts import iterate_part
 from datakit.text.shingles import batch_shingles, batches, unique_in_segments
 from lineage.tables.ranges import is_first, sorted_by
 
 SAMPLE_BYTES, PAIR_BYTES = 24, 24
 PAIRS_AT_ONCE = 1 << 20
-NO_DOCUMENT = -1
 Z_OF_99 = 2.33
 """Standard deviations below which one of a hundred samples lies."""
 

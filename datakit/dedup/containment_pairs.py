@@ -1,7 +1,7 @@
 """Which candidates lie inside each other, by all their words, and which documents are removed for one that stays.
 
-Shingles of documents that may be contained are in files, in the order of the text; those of containers are made again from the
-text, one document at a time, because they are many times as long.
+A shuffle brings the shingles of each container together with those of its candidates, in the order of their texts. Containers
+are long, so these rows may have more bytes than the texts of all candidates.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,22 +11,23 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from datakit.dedup.containment_candidates import NO_DOCUMENT, ContainmentConfig
+from datakit.dedup.near_duplicates import WORD_BYTES, words, words_of
 from datakit.dedup.numbered import Numbered
 from datakit.dedup.part_files import PartFiles, new_stream, part_file, save_part
-from datakit.dedup.scope_parts import ScopePart, part_of
+from datakit.dedup.scope_parts import NO_DOCUMENT, ScopePart, part_of
 from datakit.documents.parts import iterate_rows
-from datakit.text.arrays import load
-from datakit.text.shingles import batch_shingles, batches, shingle_hashes
+from datakit.text.shingles import batch_shingles, batches
 from lineage.tables.components import components
 from lineage.tables.ranges import edges, is_first, sorted_by
-from lineage.tables.shuffle import Part, Shards, Shuffle, TableEngine, grouped, joined, range_count, tasks_of
+from lineage.tables.shuffle import Part, Shards, Shuffle, TableEngine, joined, range_count, tasks_of
 from lineage.tables.stars import stars
 
 CONTAINED = np.dtype(
     [("number", np.int64), ("container", np.int64), ("words", np.int64), ("container_words", np.int64), ("containment", float)]
 )
 """A document, a longer one that holds it, the words of both, and the share of its words that the longer one has."""
+COMPARED_BYTES = 24
+"""A row of `compared_rows` without its shingles."""
 
 
 @dataclass(frozen=True)
@@ -46,43 +47,68 @@ class Sampled(PartFiles):
             yield self.parts[index], parts == index
 
 
-def spill_contained(folder: Path, part: ScopePart, documents: Path, candidates: Numbered, words: int) -> dict[str, int]:
-    """Write the shingles of a part's candidates in the order of their texts: `shingles` end to end, `spilled` (their rows in
-    the part) and `bounds` [candidates + 1].
+def spill_compared(
+    folder: Path, part: ScopePart, documents: Path, by_contained: Numbered, containers: Numbered, ngram_words: int
+) -> dict[str, int]:
+    """Write the shingles of a part's documents of candidate pairs in the order of their texts: `shingles` end to end, `spilled`
+    (their rows in the part) and `bounds` [documents + 1]. Return the bytes of `compared_rows`.
     """
-    rows = np.unique(candidates.between(part.first, part.end)[:, 0]) - part.first
-    sizes = [np.zeros(1, np.int64)]
+    numbers = _compared(part, by_contained, containers)[1]
+    rows, sizes = np.unique(numbers) - part.first, [np.zeros(1, np.int64)]
     with new_stream(folder, "shingles", part).open("wb") as stream:
         for _, table in iterate_rows(documents, rows, ["text"]):
             for batch in batches(table["text"].to_pylist()):
-                shingles, bounds = batch_shingles(batch, words)
+                shingles, bounds = batch_shingles(batch, ngram_words)
                 stream.write(shingles.tobytes())
                 sizes.append(np.diff(bounds))
-    save_part(folder, part, spilled=rows, bounds=np.cumsum(np.concatenate(sizes)))
-    return {"documents": int(rows.size)}
+    bounds = np.cumsum(np.concatenate(sizes))
+    save_part(folder, part, spilled=rows, bounds=bounds)
+    moved = np.diff(bounds)[np.searchsorted(rows, numbers - part.first)].sum()
+    return {"documents": int(rows.size), "bytes": WORD_BYTES * int(moved) + COMPARED_BYTES * int(numbers.size)}
 
 
-def verify_part(
-    folder: Path, sampled: Sampled, part: ScopePart, documents: Path, pairs: Numbered, config: ContainmentConfig
-) -> dict[str, int]:
-    """Compare the containers of one part with their candidates, and write `contained`: those that they contain."""
-    of_part = pairs.between(part.first, part.end)
-    containers, numbers = of_part[np.lexsort((of_part[:, 1], of_part[:, 0]))].T
-    contained = np.zeros(numbers.size, CONTAINED)
-    contained["number"], contained["container"] = numbers, containers
-    contained["container_words"] = sampled.load("words", part)[containers - part.first]
-    owners, places = _places(sampled, numbers)
-    contained["words"] = places[:, 1] // 8 + config.ngram_words - 1
-    for rows, table in iterate_rows(documents, np.unique(containers) - part.first, ["text"]):
-        for number, text in zip((rows + part.first).tolist(), table["text"].to_pylist(), strict=True):
-            of_container = shingle_hashes(text, config.ngram_words)
-            for pair in range(*np.searchsorted(containers, [number, number + 1]).tolist()):
-                owner = sampled.parts[owners[pair]]
-                shingles = _read(sampled.folder / part_file("shingles", owner), *places[pair].tolist())
-                contained["containment"][pair] = containment(shingles, of_container, config.ngram_words)
-    verified = contained[contained["containment"] >= config.min_containment]
-    save_part(folder, part, contained=verified)
-    return {"candidates": int(numbers.size), "verified": int(verified.size)}
+def compared_rows(sampled: Sampled, by_contained: Numbered, containers: Numbered, parts: Sequence[ScopePart]) -> pa.Table:
+    """Return `container`, `number` and, as bytes of uint64, `shingles` of the documents of some parts: of a contained one for
+    each of its pairs, and of a container once, where both numbers are its own.
+    """
+    return pa.concat_tables([_compared_rows(sampled, by_contained, containers, part) for part in parts])
+
+
+def _compared_rows(sampled: Sampled, by_contained: Numbered, containers: Numbered, part: ScopePart) -> pa.Table:
+    container, number = _compared(part, by_contained, containers)
+    at = np.searchsorted(sampled.load("spilled", part), number - part.first)
+    stored = np.fromfile(sampled.folder / part_file("shingles", part), np.uint64)
+    sets = words(stored, sampled.load("bounds", part))
+    return pa.table({"container": container, "number": number, "shingles": sets.take(pa.array(at))})
+
+
+def _compared(part: ScopePart, by_contained: Numbered, containers: Numbered) -> tuple[np.ndarray, np.ndarray]:
+    """Return the containers and numbers of `compared_rows`."""
+    number, container = by_contained.between(part.first, part.end).T
+    own = np.unique(containers.between(part.first, part.end)[:, 0])
+    return np.concatenate([container, own]), np.concatenate([number, own])
+
+
+def verified_of_range(rows: pa.Table, ngram_words: int, min_containment: float) -> pa.Table:
+    """Compare the containers of a range with their candidates; return the pairs that are verified, with the columns of
+    `CONTAINED`.
+    """
+    container, number = (rows[name].to_numpy() for name in ("container", "number"))
+    order = np.lexsort((number, number != container, container))
+    set_of, verified = words_of(rows["shingles"]), list[tuple[int, int, int, int, float]]()
+    of_container = np.zeros(0, np.uint64)
+    for row in order.tolist():
+        if number[row] == container[row]:
+            of_container = np.sort(set_of(row))
+            continue
+        shingles = set_of(row)
+        share = containment(shingles, of_container, ngram_words)
+        if share >= min_containment:
+            more = ngram_words - 1
+            sizes = shingles.size + more, of_container.size + more
+            verified.append((int(number[row]), int(container[row]), *sizes, share))
+    found = np.array(verified, CONTAINED)
+    return pa.table({name: np.ascontiguousarray(found[name]) for name in CONTAINED.names or ()})
 
 
 def containment(shingles: np.ndarray, of_container: np.ndarray, ngram_words: int) -> float:
@@ -100,37 +126,41 @@ def containment(shingles: np.ndarray, of_container: np.ndarray, ngram_words: int
     return covered / (shingles.size + ngram_words - 1)
 
 
-def removals(out: Shards, engine: TableEngine, files: Sequence[Path], rows: int) -> tuple[Part, ...]:
-    """Return `number`, `container` and `containment` of every document that is removed; `rows` of `CONTAINED` are in the files.
+def removals(out: Shards, engine: TableEngine, verified: Sequence[Part]) -> tuple[Part, ...]:
+    """Return `number`, `container` and `containment` of every document that is removed, of the pairs of `verified_of_range`.
 
     Whether a document stays depends on the documents that hold it, so documents that no chain connects are decided apart.
     """
-    size = rows * CONTAINED.itemsize
-    groups, count = grouped(files, size), range_count(size)
-    links = Shuffle("contained-links", link_rows, [(group,) for group in groups], "member", stars, count, spread=True)
+    tasks, count = tasks_of(verified), range_count(sum(part.bytes for part in verified))
+    links = Shuffle("contained-links", link_rows, tasks, "member", stars, count, spread=True)
     roots = components(out, engine, engine.shuffle(out, links), "contained")
-    tasks = [*((group,) for group in groups), *(((), *task) for task in tasks_of(roots))]
-    rooted = engine.shuffle(out, Shuffle("contained-roots", rooted_rows, tasks, "number", with_roots, count, spread=True))
+    both = [*tasks, *tasks_of(roots)]
+    rooted = engine.shuffle(out, Shuffle("contained-roots", rooted_rows, both, "number", with_roots, count, spread=True))
     step = Shuffle("contained-removed", joined, tasks_of(rooted), "root", removed_of_range, count, spread=True)
     return engine.shuffle(out, step)
 
 
-def link_rows(files: Sequence[Path]) -> pa.Table:
+def link_rows(*verified: pa.Table) -> pa.Table:
     """Return the pairs as edges from the smaller number."""
-    pairs = np.concatenate([load(path) for path in files])
-    return edges(np.minimum(pairs["number"], pairs["container"]), np.maximum(pairs["number"], pairs["container"]))
+    pairs = pa.concat_tables(verified)
+    number, container = pairs["number"].to_numpy(), pairs["container"].to_numpy()
+    return edges(np.minimum(number, container), np.maximum(number, container))
 
 
-def rooted_rows(files: Sequence[Path], *of_stars: pa.Table) -> pa.Table:
-    """Return rows of `CONTAINED` with an unknown `root`; a star's member is a row with its root and no container."""
-    pairs = np.concatenate([np.zeros(0, CONTAINED), *(load(path) for path in files)])
-    members = [np.zeros(0, np.int64), *(star["member"].to_numpy() for star in of_stars)]
-    roots = [np.zeros(0, np.int64), *(star["root"].to_numpy() for star in of_stars)]
-    alone = np.zeros(sum(map(len, members)), CONTAINED)
-    alone["number"], alone["container"] = np.concatenate(members), NO_DOCUMENT
-    both = np.concatenate([pairs, alone])
-    root = np.concatenate([np.full(pairs.size, NO_DOCUMENT), *roots])
-    return pa.table({"root": root, **{name: np.ascontiguousarray(both[name]) for name in CONTAINED.names or ()}})
+def rooted_rows(*tables: pa.Table) -> pa.Table:
+    """Return verified pairs with an unknown `root`; the member of a star is a row with its root and no container."""
+    return pa.concat_tables([_of_star(table) if "member" in table.column_names else _rooted(table) for table in tables])
+
+
+def _rooted(pairs: pa.Table) -> pa.Table:
+    return pairs.add_column(0, "root", pa.array(np.full(pairs.num_rows, NO_DOCUMENT)))
+
+
+def _of_star(star: pa.Table) -> pa.Table:
+    alone = np.zeros(star.num_rows, CONTAINED)
+    alone["number"], alone["container"] = star["member"].to_numpy(), NO_DOCUMENT
+    columns = {name: np.ascontiguousarray(alone[name]) for name in CONTAINED.names or ()}
+    return pa.table({"root": star["root"].to_numpy(), **columns})
 
 
 def with_roots(rows: pa.Table) -> pa.Table:
@@ -165,21 +195,3 @@ def removed_of_range(rows: pa.Table) -> pa.Table:
             removed.add(number)
             places.append(place)
     return rows.take(pa.array(order[np.array(places, np.int64)])).select(["number", "container", "containment"])
-
-
-def _places(sampled: Sampled, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return int64 [numbers]: the parts of candidates; int64 [numbers, 2]: where in the part's file their shingles begin, and
-    how many bytes they are.
-    """
-    owners, places = np.zeros(numbers.size, np.int64), np.zeros((numbers.size, 2), np.int64)
-    for part, here in sampled.by_part(numbers):
-        at = np.searchsorted(sampled.load("spilled", part), numbers[here] - part.first)
-        bounds = sampled.load("bounds", part)
-        owners[here], places[here, 0], places[here, 1] = part.index, 8 * bounds[at], 8 * (bounds[at + 1] - bounds[at])
-    return owners, places
-
-
-def _read(path: Path, start: int, size: int) -> np.ndarray:
-    with path.open("rb", buffering=0) as file:
-        file.seek(start)
-        return np.frombuffer(file.read(size), np.uint64)

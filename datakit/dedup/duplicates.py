@@ -23,6 +23,8 @@ from functools import partial
 from itertools import accumulate
 from pathlib import Path
 
+import pyarrow as pa
+
 from datakit.dedup.band_join import (
     ID_BYTES,
     PAIR_BYTES,
@@ -37,16 +39,16 @@ from datakit.dedup.band_join import (
 )
 from datakit.dedup.duplicates_table import CLUSTER_COLUMNS, cluster_parts, write_clusters, write_part_clusters
 from datakit.dedup.earlier import FILTER_FILE, links_to_new, spill_kept, write_filter
-from datakit.dedup.near_duplicates import TASK_BYTES, Matches, cut_tasks, matches_file, spill_shingles, walk_file, walk_task
-from datakit.dedup.numbered import Numbered, flat_files, numbered
-from datakit.dedup.scope_parts import ScopePart, scope_parts, tables_of_scope
+from datakit.dedup.near_duplicates import spill_shingles, walk_bytes, walk_range, walk_rows
+from datakit.dedup.numbered import Numbered, numbered
+from datakit.dedup.scope_parts import NO_DOCUMENT, ScopePart, scope_parts, tables_of_scope
 from datakit.documents.schemas import CLUSTERS_FOLDER, DUPLICATES_FILE
 from lineage.artifact.store import Artifact
 from lineage.shards.run import SCRATCH_FOLDER
 from lineage.stage import Stage
 from lineage.tables.components import components
 from lineage.tables.local import LocalEngine
-from lineage.tables.shuffle import Part, Shuffle, TableEngine, grouped, joined, range_count, tasks_of
+from lineage.tables.shuffle import LARGEST_IN_PLACE_BYTES, Part, Shuffle, TableEngine, grouped, joined, range_count, tasks_of
 from lineage.writing.writer import Writer
 
 log = logging.getLogger(__name__)
@@ -110,7 +112,7 @@ def find_duplicates(
     engine = out.execution.tables or LocalEngine(SCRATCH_FOLDER, workers)
     copies = _exact_copies(out, engine, spilled)
     candidates = _candidates(out, config, engine, spilled, copies, width)
-    matches, num_candidates = _near_matches(out, config, engine, spilled, documents, candidates, workers)
+    matches, compared = _near_matches(out, config, engine, spilled, documents, candidates, width, workers)
     clusters = cluster_parts(out, engine, spilled, copies, matches)
     tables = (engine.table(out, part) for part in clusters)
     num_clusters, by_source = write_clusters(out.folder / DUPLICATES_FILE, tables, spilled, names)
@@ -123,7 +125,7 @@ def find_duplicates(
     out.extra["duplicates"] = {
         "clusters": num_clusters,
         **dropped,
-        "verified_candidates": num_candidates,
+        **compared,
         "sources": by_source,
     }
     drops = {f"{kind}_duplicate": count for kind, count in dropped.items() if count}
@@ -208,30 +210,38 @@ def _near_matches(
     spilled: Spilled,
     documents: Sequence[Path],
     stars: tuple[Part, ...],
+    width: int,
     workers: int | None,
-) -> tuple[Matches, int]:
-    """Return every verified match, and how many documents were candidates."""
+) -> tuple[tuple[Part, ...], dict[str, int]]:
+    """Return every verified match (`walk_range`), how many documents were candidates, and how many shingles they have."""
     out.extra["full_bands"] = 0
     if not sum(part.rows for part in stars):
-        return Matches((), 0), 0
-    candidates = numbered(out, engine, stars, ("number",), spilled.rows, "candidates")
-    members = flat_files(out, engine, stars, "members")
+        return (), {"verified_candidates": 0, "compared_shingles": 0}
+    candidates = numbered(out, engine, stars, ("number", "root"), spilled.rows, "candidates")
     given = candidates, config.ngram_words
     spills = {f"shingles-{p.index:06d}": (_own(spilled, p), p, documents[p.index], *given) for p in spilled.parts}
-    out.map_shards(spill_shingles, spills, workers, lazy=True)
-    bounds = spilled.reading(("spilled", "bounds"))
-    cuts = {f"tasks-{i:06d}": (bounds, path, i, TASK_BYTES) for i, path in enumerate(members)}
-    cut = out.map_shards(cut_tasks, cuts, workers, lazy=True)
-    tasks = [f"{i:06d}-{task:06d}" for i, done in enumerate(cut.values()) for task in range(int(str(done["tasks"])))]
-    arguments = config.min_jaccard, config.max_band_documents
-    of_all = "ids", "bands", "spilled", "bounds", "shingles"
-    walks = {f"walk-{n}": (spilled.reading(of_all, also=[walk_file(n)]), n, *arguments) for n in tasks}
-    done = out.map_shards(walk_task, walks, workers, lazy=True)
-    if full := sum(int(str(s["not_listed"])) for s in done.values()):
+    shingled = out.map_shards(spill_shingles, spills, workers, lazy=True)
+    shingles = sum(int(str(done["shingles"])) for done in shingled.values())
+    size, largest = walk_bytes(candidates.rows, shingles, width), LARGEST_IN_PLACE_BYTES
+    arrays = "ids", "bands", "bounds", "shingles"
+    tasks = [(spilled.reading(arrays, group), candidates, group) for group in grouped(spilled.parts, size, largest)]
+    walk = partial(
+        walk_range,
+        settled=spilled.settled,
+        min_jaccard=config.min_jaccard,
+        max_band_documents=config.max_band_documents,
+    )
+    matches = engine.shuffle(out, Shuffle("walk", walk_rows, tasks, "root", walk, range_count(size, largest), spread=True))
+    if full := sum(_full_bands(engine.table(out, part)) for part in matches):
         log.warning("bands were full %d times (max_band_documents %d): recall is lower", full, config.max_band_documents)
     out.extra["full_bands"] = full
-    paths = tuple(spilled.folder / matches_file(name) for name in tasks)
-    return Matches(paths, sum(int(str(s["matches"])) for s in done.values())), candidates.rows
+    return matches, {"verified_candidates": candidates.rows, "compared_shingles": shingles}
+
+
+def _full_bands(matches: pa.Table) -> int:
+    """Return what the first row of `walk_range` says."""
+    assert matches["number"][0].as_py() == NO_DOCUMENT
+    return int(matches["kept"][0].as_py())
 
 
 def _own(spilled: Spilled, part: ScopePart) -> Spilled:

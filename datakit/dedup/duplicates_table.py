@@ -11,9 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from datakit.dedup.band_join import Spilled, contains
-from datakit.dedup.near_duplicates import MATCHES, Matches
 from datakit.dedup.numbered import Numbered
-from datakit.dedup.scope_parts import ScopePart
+from datakit.dedup.scope_parts import NO_DOCUMENT, ScopePart
 from datakit.documents.parts import ROW_GROUP_ROWS, writing_part
 from datakit.documents.schemas import CLUSTERS_FOLDER, CLUSTERS_SCHEMA
 from datakit.text.arrays import load
@@ -39,38 +38,36 @@ COPY_BYTES, ROW_BYTES = 16, 72
 """A copy and the first of its text; a row of the result with its keys, while it is sorted."""
 NEAR, KEPT = 1, 2
 """Flags of a row."""
-NO_DOCUMENT = -1
 CLUSTER_COLUMNS = ("number", "kept_high", "kept_low", "flags")
 """What a part's reader needs of its documents."""
 
 
-def cluster_parts(out: Writer, engine: TableEngine, spilled: Spilled, copies: Numbered, matches: Matches) -> tuple[Part, ...]:
+def cluster_parts(
+    out: Writer, engine: TableEngine, spilled: Spilled, copies: Numbered, matches: Sequence[Part]
+) -> tuple[Part, ...]:
     """Return one row for each document that has a copy or a match, in parts that follow the order of the table.
 
     If a document is removed as a near-duplicate, its exact copies are removed for the same kept document. So the rows of
-    one text meet first, and are then sorted by the id that their cluster keeps.
+    one text meet first, and are then sorted by the id that their cluster keeps. `matches`: what the ranges of walks gave.
     """
-    files = [*copies.paths, *matches.paths]
-    size = copies.rows * COPY_BYTES + matches.rows * MATCHES.itemsize
-    tasks = [(group,) for group in grouped(files, size)]
+    size = copies.rows * COPY_BYTES + sum(part.bytes for part in matches)
+    groups = grouped([*copies.paths, *matches], size)
+    tasks = [([p for p in group if isinstance(p, Path)], *(p for p in group if isinstance(p, Part))) for group in groups]
     texts = engine.shuffle(out, Shuffle("texts", removal_rows, tasks, "first", rows_of_texts, range_count(size), spread=True))
     keyed = [(spilled.reading(("ids",)), *task) for task in tasks_of(texts)]
     count = range_count(ROW_BYTES * sum(part.rows for part in texts))
     return engine.shuffle(out, Shuffle("clusters", sort_keys, keyed, "kept_high", in_table_order, count))
 
 
-def removal_rows(files: Sequence[Path]) -> pa.Table:
-    """Return what files say about documents: `number` repeats the text of `first`, which repeats `kept` (`NO_DOCUMENT`: it
-    does not) with this `jaccard`. `first` itself has a row, and so has each kept document.
+def removal_rows(files: Sequence[Path], *matches: pa.Table) -> pa.Table:
+    """Return what files of copies and tables of matches say about documents: `number` repeats the text of `first`, which
+    repeats `kept` (`NO_DOCUMENT`: it does not) with this `jaccard`. `first` itself has a row, and so has each kept document.
     """
-    columns: list[tuple[np.ndarray, ...]] = []
-    for path in files:
-        values = load(path)
-        if values.dtype == MATCHES:
-            number, kept, jaccard = (values[name] for name in MATCHES.names or ())
-            columns += [(number, number, kept, jaccard), _alone(kept, kept)]
-        else:
-            columns.append(_alone(values[:, 1], values[:, 0]))
+    columns = [_alone(values[:, 1], values[:, 0]) for values in map(load, files)]
+    for found in matches:
+        is_match = found["number"].to_numpy() != NO_DOCUMENT
+        number, kept, jaccard = (found[name].to_numpy()[is_match] for name in ("number", "kept", "jaccard"))
+        columns += [(number, number, kept, jaccard), _alone(kept, kept)]
     first, number, kept, jaccard = map(np.concatenate, zip(*columns, strict=True))
     return pa.table({"first": first, "number": number, "kept": kept, "jaccard": jaccard})
 

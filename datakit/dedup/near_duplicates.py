@@ -6,53 +6,38 @@ are decided before it. So the result is a function of the set of texts: it does 
 or number of workers. Walking again over what stays drops nothing, because each document that stays was compared with
 every smaller candidate that stays and matched none (tests/datakit/test_duplicates.py checks both against all pairs).
 
-Documents that no chain of shared bands connects cannot affect each other. So each component of candidates is walked
-separately, and components are combined into tasks of about `TASK_BYTES` of shingles. Shingle sets of candidates are in
-files (8 bytes a distinct shingle, about 1.0 bytes a byte of text). They are read, not mapped: the kernel maps 64 KiB
-around every touched page, so the sets of a task, a few KiB from each of many places, took six times their size. A
-task's memory is its bands and its lists. A component larger than a task is a task of its own: 300 bytes a document.
+Documents that no chain of shared bands connects cannot affect each other. So a shuffle brings each component of candidates
+together, with ids, bands and shingle sets (8 bytes a distinct shingle, about 1.0 bytes a byte of text), and each range walks
+its components. The sets of a range lie in the files that the shuffle wrote, which are mapped. A component lies in one range.
+A document of a range takes about 300 bytes besides.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 from datakit.dedup.band_join import Spilled
 from datakit.dedup.numbered import Numbered
 from datakit.dedup.part_files import new_stream, part_file, save_part
-from datakit.dedup.scope_parts import ScopePart
+from datakit.dedup.scope_parts import NO_DOCUMENT, ScopePart
 from datakit.documents.parts import iterate_rows
-from datakit.text.arrays import load, save
 from datakit.text.shingles import batches, jaccard, shingle_sets
-from lineage.shards.run import SCRATCH_FOLDER
 
-TASK_BYTES = 48 << 20
-"""Bytes of shingles, and of documents at `DOCUMENT_BYTES` each."""
-DOCUMENT_BYTES = 300
-MATCHES = np.dtype([("number", np.int64), ("kept", np.int64), ("jaccard", np.float64)])
-"""A document that is removed, the kept one that it repeats, and their similarity."""
-
-
-@dataclass(frozen=True)
-class Matches:
-    """Files of `MATCHES`, and how many rows they have together."""
-
-    paths: tuple[Path, ...]
-    rows: int
-
+CANDIDATE_BYTES, WORD_BYTES, MATCH_BYTES = 48, 8, 24
+"""A row of `walk_rows` without bands and shingles; each of these; a row of `walk_range`."""
 
 type SetOf = Callable[[int], np.ndarray]
-"""Position of a document in the walk -> its distinct shingles, sorted."""
+"""Position of a document -> its distinct shingles, sorted."""
 
 
 def spill_shingles(
     folder: Path, spilled: Spilled, part: ScopePart, documents: Path, candidates: Numbered, words: int
 ) -> dict[str, int]:
-    """Write the shingle sets of a part's candidates: `shingles` end to end, `spilled` (their rows in the part) and `bounds`
-    [candidates + 1].
+    """Write the shingle sets of a part's candidates: `shingles` end to end, and `bounds` [candidates + 1].
 
     It reads the row groups that hold one of them. Raises: ValueError if the documents are not those that were signed.
     """
@@ -70,58 +55,79 @@ def spill_shingles(
                 stream.write(shingles.tobytes())
                 sizes.append(np.diff(bounds))
     bounds = np.concatenate([[0], np.cumsum(np.concatenate(sizes))])
-    save_part(folder, part, spilled=place, bounds=bounds)
+    save_part(folder, part, bounds=bounds)
     return {"documents": int(rows.size), "shingles": int(bounds[-1])}
 
 
-def cut_tasks(folder: Path, spilled: Spilled, members: Path, index: int, task_bytes: int) -> dict[str, int]:
-    """Write `walks/I-T.npy`, the candidates of whole components, about `task_bytes` of them each; a larger component is
-    a task of its own.
+def walk_bytes(candidates: int, shingles: int, bands: int) -> int:
+    """Return the bytes of some rows of `walk_rows`."""
+    return candidates * (CANDIDATE_BYTES + WORD_BYTES * bands) + shingles * WORD_BYTES
 
-    `members` int64 [candidates, 2]: the root of each and its number, by root.
+
+def walk_rows(spilled: Spilled, candidates: Numbered, parts: Sequence[ScopePart]) -> pa.Table:
+    """Return the candidates of some parts: `root` of the component, `number`, `high` and `low` (the halves of the id), and as
+    bytes of uint64 `bands` and `shingles` (distinct, sorted).
     """
-    roots, numbers = load(members).T
-    if not roots.size:
-        return {"tasks": 0}
-    starts = np.flatnonzero(np.concatenate([[True], np.diff(roots) > 0]))
-    before = np.concatenate([[0], np.cumsum(spilled.shingles(numbers)[:, 1] + DOCUMENT_BYTES)])
-    cuts = [0]
-    for start, end in zip(starts.tolist(), [*starts[1:].tolist(), roots.size], strict=True):
-        if before[end] - before[cuts[-1]] > task_bytes and start > cuts[-1]:
-            cuts.append(start)
-    for task, (start, end) in enumerate(pairwise([*cuts, roots.size])):
-        save(folder / SCRATCH_FOLDER / walk_file(f"{index:06d}-{task:06d}"), numbers[start:end])
-    return {"tasks": len(cuts)}
+    return pa.concat_tables([_walk_rows(spilled, candidates, part) for part in parts])
 
 
-def walk_file(name: str) -> str:
-    """Return the path of the candidates of a task, below the scratch folder."""
-    return f"walks/{name}.npy"
+def _walk_rows(spilled: Spilled, candidates: Numbered, part: ScopePart) -> pa.Table:
+    number, root = candidates.between(part.first, part.end).T
+    high, low = spilled.load("ids", part)[number - part.first].T
+    bands = spilled.load("bands", part)[number - part.first]
+    of_row = bands.shape[1] * np.arange(number.size + 1)
+    sets = np.fromfile(spilled.folder / part_file("shingles", part), np.uint64)
+    numbers = {"root": root, "number": number, "high": high, "low": low}
+    sets_and_bands = {"bands": words(bands, of_row), "shingles": words(sets, spilled.load("bounds", part))}
+    return pa.table({name: np.ascontiguousarray(column) for name, column in numbers.items()} | sets_and_bands)
 
 
-def matches_file(name: str) -> str:
-    """Return the path of what a task matches, below the scratch folder."""
-    return f"matches/{name}.npy"
+def words(values: np.ndarray, bounds: np.ndarray) -> pa.LargeBinaryArray:
+    """Return uint64 values as bytes of rows; row `i` has the values from `bounds[i]` to `bounds[i + 1]`."""
+    buffers = [None, pa.py_buffer(WORD_BYTES * bounds), pa.py_buffer(values)]
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(bounds) - 1, buffers)
 
 
-def walk_task(folder: Path, spilled: Spilled, name: str, min_jaccard: float, max_band_documents: int) -> dict[str, int]:
-    """Walk the documents of `walks/NAME.npy`, some whole components, and write `matches/NAME.npy`."""
-    numbers = load(spilled.folder / walk_file(name))
-    ids, is_new = spilled.ids(numbers), numbers >= spilled.settled
-    numbers = numbers[np.lexsort((ids[:, 1], ids[:, 0], is_new))]
-    parts, places = spilled.part_of(numbers), spilled.shingles(numbers)
+def walk_range(rows: pa.Table, settled: int, min_jaccard: float, max_band_documents: int) -> pa.Table:
+    """Walk the components of a range; return `number` of every document that is removed, and the `kept` one that it repeats
+    with this `jaccard`. The first row is no match: its `kept` counts how often a band was full.
 
-    def set_of(document: int) -> np.ndarray:
-        start, size = places[document]
-        with (spilled.folder / part_file("shingles", spilled.parts[parts[document]])).open("rb", buffering=0) as file:
-            file.seek(start)
-            return np.frombuffer(file.read(size), np.uint64)
+    An earlier scope kept the documents of numbers below `settled`.
+    """
+    high, low, number = (rows[name].to_numpy() for name in ("high", "low", "number"))
+    order = np.lexsort((low, high, number >= settled))
+    number = number[order]
+    bands_of, set_of = words_of(rows["bands"]), words_of(rows["shingles"])
+    near, not_listed = near_matches(
+        np.stack([bands_of(row) for row in order]) if order.size else np.zeros((0, 1), np.uint64),
+        lambda document: set_of(order[document]),
+        min_jaccard,
+        max_band_documents,
+        int((number < settled).sum()),
+    )
+    found = np.array([(number[i], number[k]) for i, k, _ in near], np.int64).reshape(-1, 2)
+    return pa.table(
+        {
+            "number": np.append(NO_DOCUMENT, found[:, 0]),
+            "kept": np.append(not_listed, found[:, 1]),
+            "jaccard": np.append(0.0, [similarity for *_, similarity in near]),
+        }
+    )
 
-    settled = int((~is_new).sum())
-    near, not_listed = near_matches(spilled.bands(numbers), set_of, min_jaccard, max_band_documents, settled)
-    matches = np.array([(numbers[i], numbers[k], j) for i, k, j in near], MATCHES)
-    save(folder / SCRATCH_FOLDER / matches_file(name), matches)
-    return {"matches": len(near), "not_listed": not_listed}
+
+def words_of(column: pa.ChunkedArray) -> SetOf:
+    """Return what gives the values of a row of `words`. Nothing is copied."""
+    chunks = [chunk for chunk in column.chunks if len(chunk)]
+    starts = [0, *accumulate(len(chunk) for chunk in chunks)]
+    bounds = [np.frombuffer(chunk.buffers()[1], np.int64)[chunk.offset : chunk.offset + len(chunk) + 1] for chunk in chunks]
+    values = [np.frombuffer(chunk.buffers()[2], np.uint64) for chunk in chunks]
+
+    def of_row(row: int) -> np.ndarray:
+        chunk = bisect_right(starts, row) - 1
+        start, end = bounds[chunk][row - starts[chunk] : row - starts[chunk] + 2] // WORD_BYTES
+        return values[chunk][start:end]
+
+    return of_row
 
 
 def near_matches(

@@ -16,6 +16,9 @@ from datakit.documents.parts_of_tasks import parts_of_tasks, rows_of_parts, sour
 from lineage.artifact.store import Artifact
 from lineage.writing.writer import Writer
 
+NO_DOCUMENT = -1
+"""The number of no document."""
+
 
 @dataclass(frozen=True)
 class ScopePart:

@@ -34,6 +34,10 @@ of which nine in ten repeat (`benchmarks/reduce_memory.py`)."""
 LARGEST_TASK_BYTES = 5 << 29
 """Of the rows of a task, which take up to 2.6 times as much. Beyond 320 GiB there are more again."""
 
+LARGEST_IN_PLACE_BYTES = 1 << 32
+"""Of a range that its reduction reads where it lies, and of a task of such rows: they take up to 1.7 and 3 times as much
+(`benchmarks/reduce_memory.py`)."""
+
 MOST_OPENS = 1 << 13
 """Files that the ranges of one shuffle open in one level, up to 1.4 GiB. Where they would be more, there are two levels."""
 
@@ -149,9 +153,12 @@ def range_count(total_bytes: int, largest: int | None = None) -> int:
     return max(1, min(FEW, -(-total_bytes // RANGE_BYTES)), min(MOST, -(-total_bytes // largest)))
 
 
-def task_count(items: int, total_bytes: int) -> int:
-    """Return how many tasks read `items` items that give `total_bytes` bytes together (`grouped`)."""
-    return min(items, range_count(total_bytes, LARGEST_TASK_BYTES))
+def task_count(items: int, total_bytes: int, largest: int | None = None) -> int:
+    """Return how many tasks read `items` items that give `total_bytes` bytes together (`grouped`).
+
+    `largest`: bytes of a task; None is `LARGEST_TASK_BYTES`.
+    """
+    return min(items, range_count(total_bytes, LARGEST_TASK_BYTES if largest is None else largest))
 
 
 def group_count(tasks: int, ranges: int) -> int:
@@ -194,7 +201,7 @@ def joined(*tables: pa.Table) -> pa.Table:
     return pa.concat_tables(tables)
 
 
-def grouped[T](items: Sequence[T], total_bytes: int) -> list[Sequence[T]]:
+def grouped[T](items: Sequence[T], total_bytes: int, largest: int | None = None) -> list[Sequence[T]]:
     """Cut items that give `total_bytes` bytes together into runs of neighbours: one task for each `RANGE_BYTES`.
 
     A task costs milliseconds, so small inputs share one.
@@ -202,7 +209,7 @@ def grouped[T](items: Sequence[T], total_bytes: int) -> list[Sequence[T]]:
     >>> grouped([1, 2, 3, 4, 5], 20 << 20), grouped([1, 2], 1)
     ([[1, 2], [3, 4, 5]], [[1, 2]])
     """
-    return _cut(items, task_count(len(items), total_bytes))
+    return _cut(items, task_count(len(items), total_bytes, largest))
 
 
 def _cut[T](items: Sequence[T], count: int) -> list[Sequence[T]]:

@@ -148,7 +148,7 @@ def test_a_runner_of_a_scope_fetches_its_own_parts_of_every_input(server: GcsSer
     sources, _ = scope()
     node = SCOPES[name](sources)
     inputs = [built(bucket, parent) for parent in node.parents()]
-    documents_of = [artifact for artifact in inputs if artifact.spec.key[0] == "normalized"]
+    documents_of = [made for made, parent in zip(inputs, node.parents(), strict=True) if parent.key[-1] == "normalized"]
     parts = [f"{artifact.spec.partition}/{part}" for artifact in documents_of for part in rows_of_parts(artifact)]
     machines = [replace(bucket, scratch_folder=f"{bucket.scratch}-{index}") for index in range(RUNNERS)]
     fetched, rounds, more = [set[str]() for _ in machines], 0, True
@@ -158,10 +158,23 @@ def test_a_runner_of_a_scope_fetches_its_own_parts_of_every_input(server: GcsSer
             share = Share(index, RUNNERS)
             more = run_share(node.stage, node.config, job_of(machine, node, fetched=False), share) is not None
         rounds += 1
-    assert rounds > 3 and len(parts) > 2 * RUNNERS
+    assert rounds >= 3 and len(parts) > 2 * RUNNERS
     assert fetched == [set(parts[index::RUNNERS]) for index in range(RUNNERS)]
     committed = build(bucket, node).artifact
     assert committed.manifest.statistics["rows_in"] == sum(sum(rows_of_parts(made).values()) for made in documents_of)
+
+
+def test_a_part_with_other_bytes_than_its_manifest_lists_is_refused(bucket: Store) -> None:
+    node = quality(Texts("here", tuple(random_texts(20, 20, seed=3))))
+    texts_made = built(bucket, documents(Texts("here", tuple(random_texts(20, 20, seed=3)))))
+    (part,) = entries(texts_made, "documents/")
+    address = f"{texts_made.spec.address}/{texts_made.manifest.data_folder}/{part.path}"
+    held = bucket.storage.read_bytes(address)
+    assert held is not None
+    bucket.storage.replace(address, held[:100] + bytes([held[100] ^ 1]) + held[101:])
+    job = job_of(replace(bucket, scratch_folder=f"{bucket.scratch}-other"), node, fetched=False)
+    with pytest.raises(ValueError, match=r"part-00000-of-00001.parquet has \d+ bytes, digest .* its manifest lists"):
+        run_share(node.stage, node.config, job, Share(0, 1))
 
 
 def fetched_parts(machine: Store, inputs: list[Artifact]) -> set[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from gcs_server import GcsServer
-from inputs import Texts, corpus, documents, duplicates, minhash, quality, random_texts
+from inputs import Texts, corpus, documents, duplicates, edited, minhash, quality, random_texts
 from typer.testing import CliRunner
 
 from datakit.costs.contained import ContainmentRates
@@ -34,7 +34,7 @@ from marin_assets.cli.show_data_plan import CATALOGUE_TRILLION, CONTAINMENT_RATE
 from marin_assets.cli.show_data_plan import CORE_HOUR_DOLLARS as PRICE
 
 PAGE = Path(__file__).parents[2] / "docs" / "design" / "data_costs.md"
-SCOPE = Scope(10_000, 4, 14, 130_000, 1_000, 9_000, 2_000, 3_000, 2, 1_500, 4_000, 50_000, 5_000)
+SCOPE = Scope(10_000, 4, 14, 130_000, 1_000, 9_000, 2_000, 3_000, 750_000, 1_500, 4_000, 50_000, 5_000)
 
 
 def run_of(megabytes, seconds):
@@ -60,8 +60,11 @@ def measured_runs():
 
 
 def nodes_of(part_bytes):
-    """Two sources of 40 documents, and every stage over them whose inputs are small, with what it reads of `duplicates`."""
-    texts = random_texts(80, 60, seed=3)
+    """Two sources of 40 documents, some of which are near-duplicates, so that every stage reads its documents; and every stage
+    over them whose inputs are small, with what it reads of `duplicates`.
+    """
+    texts = random_texts(75, 60, seed=3)
+    texts += [edited(text, seed=1, edits=1) for text in texts[:5]]
     first, second = (
         Texts(f"{name}{part_bytes}", tuple(some), part_bytes=part_bytes)
         for name, some in (("a", texts[:40]), ("b", texts[40:]))

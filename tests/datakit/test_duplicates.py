@@ -239,7 +239,6 @@ def test_the_clusters_of_each_part_are_those_of_the_table(tmp_path, monkeypatch)
 def test_however_the_joins_and_the_walks_are_cut_the_bytes_are_the_same(tmp_path, monkeypatch):
     whole = made(tmp_path / "whole", duplicates(three_sources(), signed=SURE))
     monkeypatch.setattr("lineage.tables.shuffle.RANGE_BYTES", 30_000)
-    monkeypatch.setattr("datakit.dedup.duplicates.TASK_BYTES", 9 * 300)
     monkeypatch.setattr("datakit.dedup.duplicates.SMALL_SCOPE_ROWS", 0)
     node = duplicates(three_sources(), signed=SURE)
     for parent in node.parents():

@@ -133,7 +133,6 @@ def test_however_it_is_cut_the_bytes_are_the_same_and_what_was_there_stays(tmp_p
     assert removed_rows(whole)
     build_all(cut, searched(new, old).parents())
     monkeypatch.setattr("lineage.tables.shuffle.RANGE_BYTES", 30_000)
-    monkeypatch.setattr("datakit.dedup.duplicates.TASK_BYTES", 9 * 300)
     monkeypatch.setattr("datakit.dedup.duplicates.SMALL_SCOPE_ROWS", 0)
     by_two = build(cut, searched(new, old), execution=Execution(2)).artifact
     assert file_bytes(whole) == file_bytes(by_two)
