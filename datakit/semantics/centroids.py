@@ -14,7 +14,6 @@ import numpy as np
 from datakit.dedup.part_files import save_part
 from datakit.dedup.scope_parts import ScopePart
 from datakit.semantics.embeddings import quantized
-from datakit.semantics.encoder import WIDTH
 from datakit.semantics.vectors import Scope, Vectors, lengths
 from datakit.text.arrays import load, save
 from lineage.shards.run import SCRATCH_FOLDER
@@ -46,21 +45,21 @@ class Clustering:
         return f"{self.file('centroids')}.npy"
 
 
-def sampled(scope: Scope, low: float, high: float) -> Vectors:
-    """Return int8 [n, width]: the vectors whose ids are from `low` to `high` of all ids, in the order of ids."""
-    bounds = [np.uint64(min(int(share * 2.0**64), (1 << 64) - 1)) for share in (low, high)]
-    keys, vectors = [np.zeros(0, np.uint64)], [np.zeros((0, WIDTH), np.int8)]
-    for part in scope.parts:
-        halves, rows = scope.load("ids", part)[:, 0], scope.load("rows", part)
-        start, stop = (int(np.searchsorted(rows, np.searchsorted(halves, bound, side="right"))) for bound in bounds)
-        keys.append(halves[rows[start if low else 0 : stop]])
-        vectors.append(scope.load("vectors", part)[start if low else 0 : stop])
-    return np.concatenate(vectors)[np.argsort(np.concatenate(keys), kind="stable")]
+def sample_part(folder: Path, scope: Scope, part: ScopePart, by: Clustering) -> dict[str, int]:
+    """Write the sample of one part: `keys` uint64 [n], the first halves of its ids, and `sampled` int8 [n, width]."""
+    bounds = [np.uint64(min(int(share * 2.0**64), (1 << 64) - 1)) for share in (by.low, by.high)]
+    halves, rows = scope.load("ids", part)[:, 0], scope.load("rows", part)
+    start, stop = (int(np.searchsorted(rows, np.searchsorted(halves, bound, side="right"))) for bound in bounds)
+    taken = slice(start if by.low else 0, stop)
+    arrays = {by.file("keys"): halves[rows[taken]], by.file("sampled"): scope.load("vectors", part)[taken]}
+    save_part(folder, part, **arrays)
+    return {"sampled": len(arrays[by.file("keys")])}
 
 
 def make_centroids(folder: Path, scope: Scope, by: Clustering) -> dict[str, int]:
-    """One shard: write the centroids of a sample."""
-    sample = sampled(scope, by.low, by.high)
+    """One shard: write the centroids of the samples of all parts, in the order of ids."""
+    keys, vectors = (np.concatenate([scope.load(by.file(name), part) for part in scope.parts]) for name in ("keys", "sampled"))
+    sample = vectors[np.argsort(keys, kind="stable")]
     save(folder / SCRATCH_FOLDER / by.centroids, centroids(sample, by.clusters, by.iterations))
     return {"sampled": len(sample)}
 

@@ -20,7 +20,7 @@ from datakit.dedup.duplicates import SMALL_SCOPE_ROWS
 from datakit.dedup.numbered import Numbered, numbered
 from datakit.dedup.scope_parts import scope_parts, tables_of_scope
 from datakit.documents.schemas import CLUSTERS_FOLDER
-from datakit.semantics.centroids import BINS, Clustering, assign_part, make_centroids
+from datakit.semantics.centroids import BINS, Clustering, assign_part, make_centroids, sample_part
 from datakit.semantics.pieces import REMOVED, ROW_BYTES, Pieces, pieces, vector_rows, walk_tasks
 from datakit.semantics.removed import MOST_COSINES, example, shown_pairs, write_removed
 from datakit.semantics.vectors import Scope, spill_vectors, vector_files
@@ -146,7 +146,10 @@ def _round(
     workers: int | None,
 ) -> tuple[Pieces, Numbered]:
     """Cluster the scope and walk its clusters. Returns the tasks, and what they remove of what stayed before."""
-    sampled = scope.reading(("ids", "rows", "vectors"))
+    every = "ids", "rows", "vectors"
+    samples = {f"{by.file('sample')}-{p.index:06d}": (scope.reading(every, [p]), p, by) for p in scope.parts}
+    out.map_shards(sample_part, samples, workers, lazy=True)
+    sampled = scope.reading((by.file("keys"), by.file("sampled")))
     out.map_shards(make_centroids, {by.file("centroids"): (sampled, by)}, 1, lazy=True)
     read = {p: scope.reading(("vectors",), [p], [by.centroids]) for p in scope.parts}
     assigned = {f"{by.file('assign')}-{p.index:06d}": (read[p], p, by) for p in scope.parts}

@@ -61,7 +61,8 @@ def fetch_named(paths: Iterable[Path]) -> None:
             addresses = {f"{note['address']}/{name.as_posix()}": private / name for name in names.values()}
             Storage(note["root"]).files.download(addresses)
             for path, name in names.items():
-                _check(private / name, *note["files"][name.as_posix()], f"{note['address']}/{name.as_posix()}")
+                size, digest = note["files"][name.as_posix()]
+                _check(private / name, size, digest, f"{note['address']}/{name.as_posix()}")
                 (private / name).replace(path)
         finally:
             shutil.rmtree(private, ignore_errors=True)

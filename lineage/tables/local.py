@@ -5,8 +5,9 @@ opens tasks times ranges files, each by its own offset. One task with one range 
 task's file is a group of ranges. A shard for each group and run of tasks maps the batches of these files, and writes a file
 with a record batch for each range of the group.
 
-Maps are lazy: a task fetches the files that its arguments name, each as a whole. So where runners make ranges or groups,
-every runner fetches the rows of all tasks, and with groups a range those of its group (docs/design/incomplete.md).
+Maps are lazy: a task fetches the files that its arguments name, each as a whole. So where runners make ranges in one level,
+every runner fetches the rows of all tasks, up to 1.4 GiB. In two levels neighbouring shards go to one runner, first those of
+one run, then those of one group. So each runner fetches its share of the rows in each level.
 """
 
 from collections.abc import Sequence
@@ -42,12 +43,12 @@ class LocalEngine:
         shards = {name: (split_only, rows, name, arguments, edges) for name, arguments in zip(tasks, step.tasks, strict=True)}
         spilled = out.map_shards(write_rows, shards, self.workers, lazy=True)
         paths = [out.folder / rows / f"{name}.arrow" for name in tasks]
-        batches = [(paths, i) for i in range(step.ranges)]
-        if len(edges) <= step.ranges:
+        batches, in_groups = [(paths, i) for i in range(step.ranges)], len(edges) <= step.ranges
+        if in_groups:
             batches = self._from_groups(out, split_only, rows, paths, edges)
         names = [f"{step.name}-range-{i:06d}" for i in range(step.ranges)]
         shards = {name: (only, reduced, name, *batch) for name, batch in zip(names, batches, strict=True)}
-        done = out.map_shards(reduce_range, shards, self.workers, lazy=True)
+        done = out.map_shards(reduce_range, shards, self.workers, lazy=True, in_runs=in_groups)
         parts = tuple(Part(**done[name], held=out.folder / reduced / f"{name}.arrow") for name in names)
         shuffled = sum(int(shard["bytes"]) for shard in spilled.values())
         self.moved.append(Moved(step.name, shuffled, sum(part.bytes for part in parts)))
@@ -60,12 +61,12 @@ class LocalEngine:
         runs = runs_of(paths, len(edges) - 1)
         shards, batches = dict[str, tuple[object, ...]](), list[tuple[list[Path], int]]()
         for group, (start, stop) in enumerate(pairwise(edges)):
-            names = [f"{step.name}-rows-{group:06d}-{run:06d}" for run in range(len(runs))]
+            names = [f"{step.name}-rows-{run:06d}-{group:06d}" for run in range(len(runs))]
             of_group = (group, range(start, stop + 1))
             shards |= {name: (step, rows, name, run, *of_group) for name, run in zip(names, runs, strict=True)}
             written = [out.folder / rows / f"{name}.arrow" for name in names]
             batches += [(written, i) for i in range(stop - start)]
-        out.map_shards(write_ranges, shards, self.workers, lazy=True)
+        out.map_shards(write_ranges, shards, self.workers, lazy=True, in_runs=True)
         return batches
 
     def _in_one(self, out: Shards, step: Shuffle, reduced: Path) -> tuple[Part, ...]:

@@ -116,6 +116,7 @@ class Shards(Protocol):
         tasks: Mapping[str, tuple[object, ...]],
         workers: int | None = None,
         *,
+        in_runs: bool = False,
         lazy: bool = False,
     ) -> Mapping[str, Mapping[str, Any]]:
         """Run shards that survive a kill, and return their statistics by name."""

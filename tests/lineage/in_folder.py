@@ -10,7 +10,7 @@ class InFolder:
 
     folder: Path
 
-    def map_shards(self, function, tasks, workers=None, *, lazy=False):
+    def map_shards(self, function, tasks, workers=None, *, in_runs=False, lazy=False):
         return {name: function(self.folder, *arguments) for name, arguments in tasks.items()}
 
     def bring(self, *paths):
