@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from datakit.documents.collapsed_runs import RUNS, SAMPLES, collapse, runs_with
 from datakit.documents.drop_samples import SAMPLE_CHARS, DropSamples, joined
-from datakit.documents.file_pieces import Piece, groups_of_pieces
+from datakit.documents.file_pieces import Piece, groups_of_pieces, raw_files
 from datakit.documents.parts import DOCUMENTS, TARGET_PART_BYTES, as_frame, part_name, text_bytes, write_parquet, writing_part
 from datakit.documents.schemas import DOCUMENT_SCHEMA
-from datakit.documents.sorted_runs import Cut, IdRange, RunWriter, merge_into_run, merged
+from datakit.documents.sorted_runs import Cut, IdRange, RunWriter, merged
 from datakit.documents.whitespace import WhitespaceCap
 from datakit.readers.conversations import CONVERSATION_FIELD, with_strings
 from datakit.readers.read import read_file
@@ -28,14 +29,12 @@ from datakit.sources.redaction import Redaction
 from datakit.sources.remote import FILES
 from datakit.sources.source import Domain, Format, Records, SourceStep
 from lineage.artifact.store import Artifact
-from lineage.shards.run import DIGESTED, SCRATCH_FOLDER
+from lineage.shards.run import DIGESTED
 from lineage.stage import Stage
 from lineage.storage.digests import utf8_digest
 from lineage.writing.writer import Writer
 
 CUT = Cut()
-RUNS = f"{SCRATCH_FOLDER}/runs"
-SAMPLES = f"{SCRATCH_FOLDER}/samples"
 METADATA = json.JSONEncoder(ensure_ascii=False)
 """One for all: `json.dumps` makes another for each document."""
 
@@ -69,22 +68,23 @@ def normalize(out: Writer, config: NormalizeConfig, raw: Artifact, cut: Cut = CU
     Raises: ValueError if no document survives; before any file is read, what `datakit.readers.steps.prepared` raises.
     """
     prepared(config.steps)
-    files = [(path.relative_to(raw.folder() / FILES).as_posix(), path) for path in raw.files(under=f"{FILES}/")]
+    files = raw_files(out, raw)
     if not files:
         raise ValueError(f"source {config.source}: {raw.name} holds no file below {FILES}/; materialize it again")
     groups = enumerate(groups_of_pieces(out, files, config.format, cut))
     largest_first = sorted(groups, key=lambda numbered: -numbered[1][0])
     tasks = {f"parse-{i:05d}": (i, group, config, cut) for i, (_, group) in largest_first}
-    parsed = out.map_shards(parse_shard, tasks, omittable=True, lazy=True)
-    runs, collapsed = _collapse(out, [out.folder / RUNS / run for shard in parsed.values() for run in shard["runs"]], cut)
+    parsed = out.map_shards(parse_shard, tasks, omittable=True, lazy=True, in_runs=out.fetches_inputs)
     count = max(1, -(-_total(parsed, "text_bytes") // config.target_part_bytes))
     long_texts = sorted({id for shard in parsed.values() for id in shard.get("long_texts", ())})
     shares = [IdRange.share(i, count) for i in range(count)]
+    written = [out.folder / RUNS / run for shard in parsed.values() for run in shard["runs"]]
+    runs, collapsed = collapse(out, written, cut, shares)
     tasks = {
-        f"merge-{i:05d}": (part_name(i, count), runs, ids, cut, any(id in ids for id in long_texts))
+        f"merge-{i:05d}": (part_name(i, count), runs_with(runs, ids), ids, cut, any(id in ids for id in long_texts))
         for i, ids in enumerate(shares)
     }
-    parts = out.map_shards(merge_part, tasks, lazy=True)
+    parts = out.map_shards(merge_part, tasks, lazy=True, in_runs=out.fetches_inputs)
     drops = _drops([*parsed.values(), *collapsed, *parts.values()])
     documents = _total(parts, "documents")
     rows_in = documents + sum(drops.values())
@@ -99,7 +99,7 @@ def normalize(out: Writer, config: NormalizeConfig, raw: Artifact, cut: Cut = CU
         rows_in=rows_in,
         rows_out=documents,
         drops=drops,
-        bytes_in=sum(path.stat().st_size for _, path in files),
+        bytes_in=sum(file.bytes for file in files),
         bytes_out=_total(parts, "text_bytes"),
         whitespace_runs_capped=_total(parsed, "whitespace_runs_capped"),
         **_redacted(config.steps, parsed),
@@ -149,28 +149,6 @@ def parse_shard(folder: Path, index: int, pieces: Sequence[Piece], config: Norma
         "redacted": dict(redacted),
         **({"long_texts": runs.long_texts} if runs.long_texts else {}),
     }
-
-
-def _collapse(out: Writer, runs: list[Path], cut: Cut) -> tuple[list[Path], list[Mapping[str, Any]]]:
-    """Return at most `fan_in` runs, merged if there are more, and the statistics of the shards that merged them."""
-    statistics: list[Mapping[str, Any]] = []
-    level = 0
-    while len(runs) > cut.fan_in:
-        groups = [runs[i : i + cut.fan_in] for i in range(0, len(runs), cut.fan_in)]
-        names = [f"collapsed-{level}-{i:05d}" for i in range(len(groups))]
-        tasks = {f"{name}": (name, group, cut) for name, group in zip(names, groups, strict=True)}
-        statistics += out.map_shards(collapse_runs, tasks, lazy=True).values()
-        runs, level = [out.folder / RUNS / f"{name}.arrow" for name in names], level + 1
-    return runs, statistics
-
-
-def collapse_runs(folder: Path, name: str, runs: Sequence[Path], cut: Cut) -> dict[str, object]:
-    """Merge a group of runs into one."""
-    dropped = DropSamples()
-    for repeated in merge_into_run(folder / RUNS / f"{name}.arrow", runs, cut):
-        dropped.add_repeated(as_frame(repeated))
-    dropped.write(folder / SAMPLES / f"{name}.parquet")
-    return {"drops": dict(dropped.counts)}
 
 
 def merge_part(

@@ -130,8 +130,8 @@ class RunWriter:
         self._rows, self._held_bytes = [], 0
         is_first = [True, *(earlier[0] != later[0] for earlier, later in pairwise(rows))]
         self.runs.append(f"{self.stem}-{len(self.runs):05d}.arrow")
-        with _writing(self.folder / self.runs[-1]) as file:
-            _write_blocks(file, _table(list(compress(rows, is_first))), self.cut.block_bytes)
+        with writing_run(self.folder / self.runs[-1]) as file:
+            write_blocks(file, _table(list(compress(rows, is_first))), self.cut.block_bytes)
         if repeated := [row for row, first in zip(rows, is_first, strict=True) if not first]:
             self.on_repeated(as_frame(_table(repeated)))
 
@@ -142,14 +142,6 @@ def _table(rows: Sequence[Row]) -> pa.Table:
     text = pa.LargeStringArray.from_buffers(len(texts), pa.py_buffer(ends), pa.py_buffer(b"".join(texts)))
     columns = [pa.array(ids), text, *map(pa.array, others)]
     return pa.Table.from_arrays(columns, schema=RUN_SCHEMA)
-
-
-def merge_into_run(path: Path, runs: Sequence[Path], cut: Cut) -> Iterator[pa.Table]:
-    """Write several runs as one; yield the rows that repeat an id, one round at a time."""
-    with _writing(path) as file:
-        for kept, repeated in merged(runs, IdRange(), cut.held_blocks):
-            _write_blocks(file, kept, cut.block_bytes)
-            yield repeated
 
 
 def merged(runs: Sequence[Path], ids: IdRange, held_blocks: int) -> Iterator[tuple[pa.Table, pa.Table]]:
@@ -259,13 +251,13 @@ def _first_id(reader: pa.RecordBatchFileReader, index: int) -> str:
 
 
 @contextmanager
-def _writing(path: Path) -> Iterator[pa.RecordBatchFileWriter]:
+def writing_run(path: Path) -> Iterator[pa.RecordBatchFileWriter]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with pa.ipc.new_file(str(path), RUN_SCHEMA, options=_OPTIONS) as file:
         yield file
 
 
-def _write_blocks(file: pa.RecordBatchFileWriter, rows: pa.Table, block_bytes: int) -> None:
+def write_blocks(file: pa.RecordBatchFileWriter, rows: pa.Table, block_bytes: int) -> None:
     """Append rows as blocks that begin where another `block_bytes` of text begin."""
     if not rows.num_rows:
         return

@@ -1,24 +1,30 @@
 """How many bytes of earlier maps runners and the committing process fetch, over a bucket that counts them."""
 
+import json
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 from gcs_server import GcsServer
-from inputs import Texts, corpus, documents, duplicates, quality, random_texts
+from inputs import Texts, corpus, documents, duplicates, quality, random_texts, source_of
 from test_containment import node as contained_in
 from test_contamination_stage import scan_of
 from test_contamination_templates import CONFIG, QUESTIONS, texts
 from test_paragraphs import node as paragraphs_of
 from test_semantic_duplicates import MANY, semantic
 from test_semantic_duplicates import sources as topics
-from test_stages_by_runners import scope
+from test_stages_by_runners import folder_files, scope
 
 from datakit.corpus.build import CorpusConfig
 from datakit.dedup.minhash import MinHashConfig
+from datakit.documents.normalize import NORMALIZE, NormalizeConfig, normalize
 from datakit.documents.parts_of_tasks import rows_of_parts
+from datakit.documents.sorted_runs import Cut
+from datakit.sources.raw import RAW
+from datakit.sources.source import Records
 from datakit.tokens.cache import TOKEN_CACHE, TokenCacheConfig
 from datakit.tokens.tokenizer import TOKENIZER, TokenizerConfig
 from lineage.artifact.manifest import MANIFEST_NAME, FileEntry
@@ -28,6 +34,7 @@ from lineage.build.plan import build
 from lineage.build.shard_runner import Share, run_share
 from lineage.jobs.job import Job
 from lineage.shards.shared import RECORD_NAME, SHARED_FOLDER
+from lineage.stage import Stage
 from lineage.trust.fingerprint import stage_code
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -162,6 +169,36 @@ def test_a_runner_of_a_scope_fetches_its_own_parts_of_every_input(server: GcsSer
     assert fetched == [set(parts[index::RUNNERS]) for index in range(RUNNERS)]
     committed = build(bucket, node).artifact
     assert committed.manifest.statistics["rows_in"] == sum(sum(rows_of_parts(made).values()) for made in documents_of)
+
+
+def test_runners_of_normalization_fetch_their_share_of_files_and_runs(server: GcsServer, bucket: Store, tmp_path: Path) -> None:
+    """In every round all runners together fetch what there is, and files at the borders of their shares twice."""
+    count = 3
+    (tmp_path / "files").mkdir()
+    for i in range(9):
+        lines = [json.dumps({"text": text}) for text in random_texts(40, 20, seed=i)]
+        (tmp_path / "files" / f"{i}.jsonl").write_text("\n".join(lines) + "\n")
+    raw = Node(("raw",), "s", RAW, source_of(folder_files(tmp_path / "files", "*.jsonl")))
+    cut = Cut(shard_bytes=3_000, run_bytes=600, block_bytes=40, fan_in=9)
+    stage = Stage(NORMALIZE.name, NORMALIZE.version, partial(normalize, cut=cut))
+    config = NormalizeConfig("s", Records("jsonl"), "prose", target_part_bytes=1_000)
+    node = Node(("normalized",), "s", stage, config, {"raw": raw})
+    files, rounds, more = entries(built(bucket, raw), "files/"), list[tuple[int, dict[str, int]]](), True
+    while more:
+        fetched, before = 0, bucket.storage.sizes(SHARED_FOLDER) if rounds else {}
+        for index in range(count):
+            machine = replace(bucket, scratch_folder=f"{bucket.scratch}-{len(rounds)}-{index}")
+            job = job_of(machine, node, fetched=False)
+            start = server.bytes_read
+            more = run_share(stage, config, job, Share(index, count)) is not None
+            fetched += server.bytes_read - start - sum(size for name, size in before.items() if name.endswith(RECORD_NAME))
+        rounds.append((fetched, before))
+    raw_bytes = sum(entry.bytes for entry in files)
+    assert [fetched for fetched, _ in rounds[:2]] == [raw_bytes] * 2, "cuts and parsing"
+    read, runs = rounds[-2][0], [{n: s for n, s in before.items() if n.endswith(".arrow")} for _, before in rounds]
+    collapsed = sum(size for name, size in runs[-2].items() if name not in runs[-3])
+    assert len(rounds) >= 5 and collapsed <= read <= 1.5 * collapsed, "merges"
+    assert build(bucket, node).artifact.manifest.statistics["rows_out"] == 360
 
 
 def test_a_part_with_other_bytes_than_its_manifest_lists_is_refused(bucket: Store) -> None:
