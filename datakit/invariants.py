@@ -36,10 +36,9 @@ def check_rows_conserved(artifact: Artifact) -> list[str]:
 
 
 def check_file_set(artifact: Artifact) -> list[str]:
-    """Check that storage holds the manifest's files with their sizes, and that parts are numbered without a gap."""
-    folder = artifact.folder()
+    """Check that storage lists the manifest's files with their sizes, and that parts are numbered without a gap."""
     listed = {entry.path: entry.bytes for entry in artifact.manifest.files}
-    present = {p.relative_to(folder).as_posix(): p.stat().st_size for p in folder.rglob("*") if p.is_file()}
+    present = artifact.store.storage.sizes(f"{artifact.spec.address}/{artifact.manifest.data_folder}")
     violations = [f"file {path} is missing" for path in sorted(listed.keys() - present.keys())]
     violations += [f"file {path} is not in the manifest" for path in sorted(present.keys() - listed.keys())]
     violations += [
