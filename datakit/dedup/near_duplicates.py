@@ -9,7 +9,7 @@ every smaller candidate that stays and matched none (tests/datakit/test_duplicat
 Documents that no chain of shared bands connects cannot affect each other. So a shuffle brings each component of candidates
 together, with ids, bands and shingle sets (8 bytes a distinct shingle, about 1.0 bytes a byte of text), and each range walks
 its components. The sets of a range lie in the files that the shuffle wrote, which are mapped. A component lies in one range.
-A document of a range takes about 300 bytes besides.
+A document of a range takes about 300 bytes besides. Scratch holds the sets of all candidates twice, in two levels three times.
 """
 
 from bisect import bisect_right
