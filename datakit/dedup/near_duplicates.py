@@ -8,12 +8,14 @@ every smaller candidate that stays and matched none (tests/datakit/test_duplicat
 
 Documents that no chain of shared bands connects cannot affect each other. So a shuffle brings each component of candidates
 together, with ids, bands and shingle sets (8 bytes a distinct shingle, about 1.0 bytes a byte of text), and each range walks
-its components. The sets of a range lie in the files that the shuffle wrote, which are mapped. A component lies in one range.
-A document of a range takes about 300 bytes besides. Scratch holds the sets of all candidates twice, in two levels three times.
+its components, some at a time. The sets of a range lie in the files that the shuffle wrote, which are mapped. A component
+lies in one range, and its documents take about 2 kB each besides. Scratch holds the sets of all candidates twice, in two
+levels three times.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 
@@ -29,6 +31,9 @@ from datakit.text.shingles import batches, jaccard, shingle_sets
 
 CANDIDATE_BYTES, WORD_BYTES, MATCH_BYTES = 48, 8, 24
 """A row of `walk_rows` without bands and shingles; each of these; a row of `walk_range`."""
+
+WALKED_ROWS = 1 << 16
+"""Documents whose lists are held at once, if no component has more."""
 
 type SetOf = Callable[[int], np.ndarray]
 """Position of a document -> its distinct shingles, sorted."""
@@ -94,25 +99,38 @@ def walk_range(rows: pa.Table, settled: int, min_jaccard: float, max_band_docume
 
     An earlier scope kept the documents of numbers below `settled`.
     """
-    high, low, number = (rows[name].to_numpy() for name in ("high", "low", "number"))
-    order = np.lexsort((low, high, number >= settled))
-    number = number[order]
+    root, high, low, number = (rows[name].to_numpy() for name in ("root", "high", "low", "number"))
     bands_of, set_of = words_of(rows["bands"]), words_of(rows["shingles"])
-    near, not_listed = near_matches(
-        np.stack([bands_of(row) for row in order]) if order.size else np.zeros((0, 1), np.uint64),
-        lambda document: set_of(order[document]),
-        min_jaccard,
-        max_band_documents,
-        int((number < settled).sum()),
-    )
-    found = np.array([(number[i], number[k]) for i, k, _ in near], np.int64).reshape(-1, 2)
-    return pa.table(
-        {
-            "number": np.append(NO_DOCUMENT, found[:, 0]),
-            "kept": np.append(not_listed, found[:, 1]),
-            "jaccard": np.append(0.0, [similarity for *_, similarity in near]),
-        }
-    )
+    removed, kept, jaccards, not_listed = [np.array([NO_DOCUMENT])], [np.zeros(1, np.int64)], [np.zeros(1)], 0
+    for batch in whole_components(root):
+        walk = batch[np.lexsort((low[batch], high[batch], number[batch] >= settled))]
+        bands = np.stack([bands_of(row) for row in walk])
+        sets, earlier = partial(_set_in, set_of, walk), int((number[walk] < settled).sum())
+        near, full = near_matches(bands, sets, min_jaccard, max_band_documents, earlier)
+        found = walk[np.array([pair[:2] for pair in near], np.int64).reshape(-1, 2)]
+        removed.append(number[found[:, 0]])
+        kept.append(number[found[:, 1]])
+        jaccards.append(np.array([similarity for *_, similarity in near]))
+        not_listed += full
+    kept[0][:] = not_listed
+    columns = {"number": removed, "kept": kept, "jaccard": jaccards}
+    return pa.table({name: np.concatenate(arrays) for name, arrays in columns.items()})
+
+
+def whole_components(root: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield int64 [rows]: the rows of some whole components, about `WALKED_ROWS` of them; a larger component is alone."""
+    order = np.argsort(root, kind="stable")
+    starts = np.flatnonzero(np.diff(root[order], prepend=NO_DOCUMENT))
+    first = 0
+    while first < order.size:
+        ends = starts[np.searchsorted(starts, first + WALKED_ROWS) :]
+        end = int(ends[0]) if ends.size else order.size
+        yield order[first:end]
+        first = end
+
+
+def _set_in(set_of: SetOf, walk: np.ndarray, document: int) -> np.ndarray:
+    return set_of(int(walk[document]))
 
 
 def words_of(column: pa.ChunkedArray) -> SetOf:

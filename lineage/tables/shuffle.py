@@ -35,7 +35,7 @@ LARGEST_TASK_BYTES = 5 << 29
 """Of the rows of a task, which take up to 2.6 times as much. Beyond 320 GiB there are more again."""
 
 LARGEST_IN_PLACE_BYTES = 1 << 32
-"""Of a range that its reduction reads where it lies, and of a task of such rows: they take up to 1.7 and 3 times as much
+"""Of a range that its reduction reads where it lies, and of a task of such rows: they take up to 1.6 and 3 times as much
 (`benchmarks/reduce_memory.py`)."""
 
 MOST_OPENS = 1 << 13

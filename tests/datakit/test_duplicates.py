@@ -1,7 +1,9 @@
 """Near duplicates against all pairs: Jaccard threshold, clusters, which document is kept."""
 
 import logging
+from unittest import mock
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given
@@ -10,7 +12,7 @@ from inputs import Texts, documents, duplicates, edited, file_bytes, made, minha
 
 from datakit.dedup.duplicates import DUPLICATES, DuplicatesConfig
 from datakit.dedup.minhash import MinHashConfig, sign_texts
-from datakit.dedup.near_duplicates import near_matches
+from datakit.dedup.near_duplicates import near_matches, whole_components
 from datakit.documents.parts import document_paths
 from datakit.text.shingles import jaccard, shingle_hashes
 from lineage.artifact.store import Store
@@ -239,12 +241,24 @@ def test_the_clusters_of_each_part_are_those_of_the_table(tmp_path, monkeypatch)
 def test_however_the_joins_and_the_walks_are_cut_the_bytes_are_the_same(tmp_path, monkeypatch):
     whole = made(tmp_path / "whole", duplicates(three_sources(), signed=SURE))
     monkeypatch.setattr("lineage.tables.shuffle.RANGE_BYTES", 30_000)
+    monkeypatch.setattr("datakit.dedup.near_duplicates.WALKED_ROWS", 3)
     monkeypatch.setattr("datakit.dedup.duplicates.SMALL_SCOPE_ROWS", 0)
     node = duplicates(three_sources(), signed=SURE)
     for parent in node.parents():
         made(tmp_path / "two", parent)
     by_two = build(Store(str(tmp_path / "two")), node, execution=Execution(2)).artifact
     assert rows(whole).height and file_bytes(whole) == file_bytes(by_two)
+
+
+@given(st.lists(st.integers(0, 9), max_size=40), st.integers(1, 12))
+def test_batches_of_a_walk_are_whole_components_of_about_a_size(roots, most):
+    with mock.patch("datakit.dedup.near_duplicates.WALKED_ROWS", most):
+        found = [batch.tolist() for batch in whole_components(np.array(roots, np.int64))]
+    assert sorted(row for batch in found for row in batch) == list(range(len(roots)))
+    components = [{roots[row] for row in batch} for batch in found]
+    assert sum(map(len, components)) == len(set(roots)), "no component is cut"
+    for batch, held in zip(found, components, strict=True):
+        assert len(batch) < most + max(roots.count(root) for root in held)
 
 
 def test_signatures_of_other_documents_are_refused(tmp_path):
