@@ -84,7 +84,7 @@ def run_joins(folder: Path) -> Counted:
     with patch.object(pa, "memory_map", read), patch.object(pa.ipc, "new_file", written):
         nodes = [node for node in stage_nodes(folder) if node.key[0] in JOINING]
         made = {node.key[0]: build(store, node, execution=Execution(1, tables=engine)).artifact for node in nodes}
-    return Counted(scope_of(made["normalized"], engine), read, written)
+    return Counted(scope_of(made["normalized"], made["duplicates"], engine), read, written)
 
 
 def print_table(planned: Sequence[Join], counted: Counted) -> int:
