@@ -18,6 +18,8 @@ from datakit.tokens.tokenizer import TOKENIZER_FILE
 from evals.items.item import ITEMS_FILE, Item, write_items
 from lineage.artifact.store import Store
 from lineage.build.plan import build
+from lineage.shards.run import SCRATCH_FOLDER
+from lineage.tables.local import LocalEngine
 
 
 def invented(words: int = 3_000) -> Model:
@@ -74,7 +76,7 @@ def test_workers_change_nothing_and_what_was_planted_is_found(tmp_path, monkeypa
         write_items(folder / "given" / ITEMS_FILE, [Item("s", "t", "0", question, "answer", "MIT", "d")])
         for node in given_nodes(folder):
             build(Store(str(folder / "base")), node)
-        uses = {name: run_stage(folder, name, workers) for name in ("raw", *STAGES)}
+        uses = {name: run_stage(folder, name, workers, LocalEngine(SCRATCH_FOLDER)) for name in ("raw", *STAGES)}
         assert uses["duplicates"]["shuffled"] > 0 and all(use["read"] > use["given"] for use in uses.values())
         made[workers] = artifacts(folder)
     versions = [{name: artifact.data_version for name, artifact in each.items()} for each in made.values()]
