@@ -57,8 +57,11 @@ FEWEST_RANGES = 24
 """How many all the text would fill. Of 40 MB a range of a task has more than the 100 kB that Ray keeps with the caller."""
 SEED = 5
 TEXTS = ("installed", "generated")
-KILLED_IN = {"duplicates": "walk", "paragraphs": "repeats", "containment": "samples"}
-"""The largest shuffle of each stage."""
+SHUFFLING = 3
+"""Stages that shuffle, at the end of `nodes`."""
+
+type Largest = dict[str, str]
+"""Stage -> its largest shuffle, by the bytes that one worker moved."""
 
 type Engine = LocalEngine | LosingLocal | LosingRay
 
@@ -92,7 +95,7 @@ def text_files(folder: Path, text: str, megabytes: float) -> Path:
 
 
 def nodes(folder: Path, megabytes: float) -> list[Node]:
-    """From the files of a folder to signatures, in order, and then the stages that shuffle (`KILLED_IN`)."""
+    """From the files of a folder to signatures, in order, and then `SHUFFLING` stages that shuffle."""
     part_bytes = max(PART_BYTES, int(megabytes * 1e6) // MOST_PARTS)
     raw = Node(("scale", "raw"), None, GIVEN_FILES, {"from": str(folder), "below": "files"})
     config = NormalizeConfig("scale", Records("parquet"), "prose", target_part_bytes=part_bytes)
@@ -138,19 +141,22 @@ def total(moved: list[Moved]) -> tuple[str, int, int]:
     return "all", sum(one.shuffled for one in moved), sum(one.written for one in moved)
 
 
-def by_workers(console: Console, store: Store, stages: Sequence[Node], workers: int) -> list[str]:
-    """Run stages by workers of this machine; return a digest of each."""
-    engines = [LocalEngine(SCRATCH_FOLDER, workers) for _ in stages]
-    ways = zip(stages, engines, strict=True)
-    return [shuffled(console, f"local, {workers} workers", store, node, engine, Execution(workers)) for node, engine in ways]
+def by_workers(console: Console, store: Store, stages: Sequence[Node], largest: Largest, workers: int) -> list[str]:
+    """Run stages by workers of this machine; return a digest of each, and note its largest shuffle."""
+    made = []
+    for node in stages:
+        engine = LocalEngine(SCRATCH_FOLDER, workers)
+        made.append(shuffled(console, f"local, {workers} workers", store, node, engine, Execution(workers)))
+        largest.setdefault(node.key[-1], max(engine.moved, key=lambda moved: moved.shuffled).name)
+    return made
 
 
-def by_lost_worker(console: Console, store: Store, stages: Sequence[Node]) -> list[str]:
+def by_lost_worker(console: Console, store: Store, stages: Sequence[Node], largest: Largest) -> list[str]:
     """Run stages by two workers, of which one is killed in each. Raises: RuntimeError if none was."""
     made = []
     for node in stages:
         with WorkerPool() as pool:
-            losing = LosingLocal(LocalEngine(SCRATCH_FOLDER, 2), pool, KILLED_IN[node.key[-1]])
+            losing = LosingLocal(LocalEngine(SCRATCH_FOLDER, 2), pool, largest[node.key[-1]])
             execution = Execution(2, pool=pool)
             made.append(shuffled(console, "local, 2 workers, one killed", store, node, losing, execution))
         if losing.lost is None:
@@ -159,14 +165,14 @@ def by_lost_worker(console: Console, store: Store, stages: Sequence[Node]) -> li
     return made
 
 
-def by_lost_machine(console: Console, store: Store, stages: Sequence[Node], marks: Path) -> list[str]:
+def by_lost_machine(console: Console, store: Store, stages: Sequence[Node], largest: Largest, marks: Path) -> list[str]:
     """Run stages by two machines of a Ray cluster, of which one is killed in each, and another one joins."""
     made = []
     with ray_machines() as machines:
         running = [machines.add(), machines.add()]
         for node in stages:
             name = node.key[-1]
-            losing = LosingRay(machines, running, marks / name, KILLED_IN[name])
+            losing = LosingRay(machines, running, marks / name, largest[name])
             made.append(shuffled(console, "Ray, two machines, one killed", store, node, losing, Execution(1)))
             console.print(f"a machine was killed in {losing.killed_in}; {losing.again} of its reads ran again")
     return made
@@ -184,14 +190,15 @@ def main() -> None:
         folder = Path(scratch).resolve()
         given = folder / "given"
         every = nodes(text_files(folder, arguments.text, arguments.mb), arguments.mb)
-        before, stages = every[: -len(KILLED_IN)], every[-len(KILLED_IN) :]
+        before, stages = every[:-SHUFFLING], every[-SHUFFLING:]
         *_, signed = [build(Store(str(given)), node, execution=Execution(2)).artifact for node in before]
         documents = signed.manifest.statistics["rows_out"]
         console.print(f"{documents:,} documents, {arguments.mb:g} MB of text, ranges of {range_bytes / 2**20:.2g} MiB")
         lost_machine = partial(by_lost_machine, marks=folder / "marks")
         sides = (partial(by_workers, workers=1), partial(by_workers, workers=2), by_lost_worker, lost_machine)
         stores = [copied(given, folder / f"side-{index}") for index in range(len(sides))]
-        made = [side(console, store, stages) for side, store in zip(sides, stores, strict=True)]
+        largest: Largest = {}
+        made = [side(console, store, stages, largest) for side, store in zip(sides, stores, strict=True)]
     digests = {node.key[-1]: set(of_stage) for node, of_stage in zip(stages, zip(*made, strict=True), strict=True)}
     for name, found in digests.items():
         console.print(f"{name}: digests are equal" if len(found) == 1 else f"{name}: digests differ: {sorted(found)}")
