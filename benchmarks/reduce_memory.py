@@ -28,12 +28,12 @@ from benchmarks.pipeline import ONE_THREAD
 from benchmarks.process_use import cpu_seconds, peak_mib
 from datakit.dedup.band_join import Spilled, band_rows, copies_of_range, id_rows, links_of_range
 from datakit.dedup.containment_candidates import pairs_of_range, sample_rows
-from datakit.dedup.containment_pairs import Sampled, compared_rows, verified_of_range
+from datakit.dedup.containment_pairs import compared_rows, verified_of_range
 from datakit.dedup.near_duplicates import walk_bytes, walk_range, walk_rows, words
 from datakit.dedup.numbered import Numbered
 from datakit.dedup.paragraphs import paragraph_rows, repeats_of_range
 from datakit.dedup.part_files import PartFiles, new_stream, save_part
-from datakit.dedup.scope_parts import ScopePart
+from datakit.dedup.scope_parts import ScopeFiles, ScopePart
 from datakit.text.arrays import save
 from lineage.shards.run import SCRATCH_FOLDER
 from lineage.tables.local import reduce_range, write_ranges, write_rows
@@ -161,7 +161,7 @@ def pairs_task(folder: Path, rows: Columns) -> Task:
     save(folder / "pairs.npy", np.stack([rows["number"], rows["container"]], axis=1)[is_pair])
     save(folder / "containers.npy", rows["number"][~is_pair][:, None])
     pairs, containers = (Numbered((folder / f"{name}.npy",), count, count) for name in ("pairs", "containers"))
-    return compared_rows, (Sampled(folder / SCRATCH_FOLDER, (part,)), pairs, containers, (part,))
+    return compared_rows, (ScopeFiles(folder / SCRATCH_FOLDER, (part,)), pairs, containers, (part,))
 
 
 def candidates_task(folder: Path, rows: Columns, shingles: int) -> Task:

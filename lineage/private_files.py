@@ -48,7 +48,7 @@ def private_scratch(top: Path) -> Path:
     Raises: ValueError for a link, or a folder that another user owns or may write.
     """
     folder = top / f"marin-scratch-{os.getuid()}"
-    with suppress(FileExistsError):
+    with suppress(FileExistsError):  # whoever made it is checked below
         folder.mkdir(mode=0o700, parents=True)
     facts = folder.lstat()
     if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid() or facts.st_mode & 0o022:

@@ -17,7 +17,7 @@ from lineage.tables.components import EDGE_BYTES
 from lineage.tables.shuffle import Moved, range_count, task_count
 
 CANDIDATE_BYTES, NUMBER_BYTES, REMOVED_BYTES = 16, 8, 24
-"""Rows of `candidates_of_range`, of `pairs-by-number` and of `removed_of_range`."""
+"""Rows of `candidates_of_range`, of `containers-by-number` and of `removed_of_range`."""
 ROOTED_BYTES = 8 + CONTAINED.itemsize
 """A row of `rooted_rows`."""
 
@@ -112,7 +112,7 @@ def containment_joins(found: Contained, documents: int, parts: int) -> Iterator[
     yield from (samples, pairs)
     size, row = found.candidates * CANDIDATE_BYTES, found.candidates * NUMBER_BYTES
     yield from numbered_joins("candidates", size, pairs.ranges, documents, size)
-    yield from numbered_joins("pairs", size, pairs.ranges, documents, row)
+    yield from numbered_joins("containers", size, pairs.ranges, documents, row)
     verified = in_place("contained-verified", found.compared, parts)
     yield verified
     size = found.verified * CONTAINED.itemsize

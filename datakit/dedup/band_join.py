@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 
 from datakit.dedup.minhash import FOLDER as MINHASH_FOLDER
 from datakit.dedup.numbered import Numbered
-from datakit.dedup.part_files import PartFiles, save_part
-from datakit.dedup.scope_parts import ScopePart, part_of, tables_of_sources
+from datakit.dedup.part_files import save_part
+from datakit.dedup.scope_parts import ScopeFiles, ScopePart, tables_of_sources
 from lineage.artifact.store import Artifact
 from lineage.tables.ranges import edges, repeats, sorted_by
 from lineage.tables.stars import stars
@@ -31,30 +31,11 @@ ID_BYTES, PAIR_BYTES = 24, 16
 
 
 @dataclass(frozen=True)
-class Spilled(PartFiles):
-    """The parts of a scope, and the flat files that `spill_part` wrote below a folder: `ids` uint64 [rows, 2]; `bands` uint64
-    [rows, bands]; `signed` bool [rows], False where bands are zeros.
-    """
+class Spilled(ScopeFiles):
+    """What `spill_part` wrote: `ids`; `bands` uint64 [rows, bands]; `signed` bool [rows], False where bands are zeros."""
 
-    parts: tuple[ScopePart, ...]
     settled: int = 0
     """Documents of smaller numbers were kept by an earlier scope: they stay (`datakit.dedup.earlier`)."""
-
-    @property
-    def rows(self) -> int:
-        return self.parts[-1].end
-
-    def ids(self, numbers: np.ndarray) -> np.ndarray:
-        """Return uint64 [numbers, 2]: the ids of documents in any order, as two halves."""
-        parts, ids = self.part_of(numbers), np.zeros((numbers.size, 2), np.uint64)
-        for index in np.unique(parts).tolist():
-            here = parts == index
-            ids[here] = self.load("ids", self.parts[index])[numbers[here] - self.parts[index].first]
-        return ids
-
-    def part_of(self, numbers: np.ndarray) -> np.ndarray:
-        """Return int64 [numbers]: indices of parts."""
-        return part_of(self.parts, numbers)
 
 
 def signature_files(

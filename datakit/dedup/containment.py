@@ -44,11 +44,11 @@ from datakit.dedup.containment_candidates import (
     sample_part,
     sample_rows,
 )
-from datakit.dedup.containment_pairs import Sampled, compared_rows, removals, spill_compared, verified_of_range
+from datakit.dedup.containment_pairs import compared_rows, removals, spill_compared, verified_of_range
 from datakit.dedup.duplicates import SMALL_SCOPE_ROWS
 from datakit.dedup.duplicates_table import hex_ids
 from datakit.dedup.numbered import Numbered, numbered
-from datakit.dedup.scope_parts import NO_DOCUMENT, ScopePart, scope_parts, tables_of_scope
+from datakit.dedup.scope_parts import NO_DOCUMENT, ScopeFiles, ScopePart, scope_parts, tables_of_scope
 from datakit.documents.parts import writing_part
 from datakit.documents.schemas import CLUSTERS_FOLDER, CONTAINED_FOLDER
 from lineage.artifact.store import Artifact
@@ -67,7 +67,7 @@ def find_contained(out: Writer, config: ContainmentConfig, normalized: tuple[Art
     """Write `contained/<source>/part-*.parquet` beside the documents' parts: same names, same ids, same order."""
     parts, documents = scope_parts(out, normalized)
     clusters = tables_of_scope(out, duplicates, CLUSTERS_FOLDER, parts)
-    sampled = Sampled(out.folder / SCRATCH_FOLDER, parts)
+    sampled = ScopeFiles(out.folder / SCRATCH_FOLDER, parts)
     rows = sampled.rows
     workers = 1 if rows < SMALL_SCOPE_ROWS else None
     engine = out.execution.tables or LocalEngine(SCRATCH_FOLDER, workers)
@@ -75,7 +75,7 @@ def find_contained(out: Writer, config: ContainmentConfig, normalized: tuple[Art
     samples = out.map_shards(sample_part, samplings, workers, lazy=True)
     candidates, full = _candidates(out, config, engine, sampled, sum(int(str(s["samples"])) for s in samples.values()))
     by_contained = numbered(out, engine, candidates, ("contained", "container"), rows, "candidates")
-    containers = numbered(out, engine, candidates, ("container",), rows, "pairs")
+    containers = numbered(out, engine, candidates, ("container",), rows, "containers")
     given = by_contained, containers, config.ngram_words
     spills = {f"shingles-{p.index:06d}": (p, documents[p.index], *given) for p in parts}
     spilled = out.map_shards(spill_compared, spills, workers, lazy=True)
@@ -113,13 +113,12 @@ CONTAINMENT = Stage(
 )
 
 
-def write_contained(folder: Path, sampled: Sampled, part: ScopePart, documents: Path, removed: Numbered) -> dict[str, int]:
+def write_contained(folder: Path, sampled: ScopeFiles, part: ScopePart, documents: Path, removed: Numbered) -> dict[str, int]:
     """Write the table of one part, and count its documents and words."""
     ids = pq.read_table(documents, columns=["id"], use_threads=False)["id"].combine_chunks()
     number, containers, shares = removed.between(part.first, part.end).T
     names, values = np.full(part.rows, "", object), np.zeros(part.rows)
-    for owner, here in sampled.by_part(containers):
-        names[number[here] - part.first] = hex_ids(*sampled.load("ids", owner)[containers[here] - owner.first].T)
+    names[number - part.first] = hex_ids(*sampled.ids(containers).T)
     values[number - part.first] = np.ascontiguousarray(shares).view(np.float64)
     table = pa.Table.from_arrays([ids, pa.array(names, pa.string()), pa.array(values)], schema=SCHEMA)
     with writing_part(folder / CONTAINED_FOLDER / part.source / part.name, SCHEMA) as out:
@@ -129,7 +128,7 @@ def write_contained(folder: Path, sampled: Sampled, part: ScopePart, documents: 
 
 
 def _candidates(
-    out: Writer, config: ContainmentConfig, engine: TableEngine, sampled: Sampled, samples: int
+    out: Writer, config: ContainmentConfig, engine: TableEngine, sampled: ScopeFiles, samples: int
 ) -> tuple[tuple[Part, ...], int]:
     """Return pairs to verify, and how many samples more documents have than are listed."""
     size = samples * SAMPLE_BYTES
@@ -151,7 +150,7 @@ def _full_samples(pairs: pa.Table) -> int:
     return int(pairs["shared"][0].as_py())
 
 
-def _by_source(sampled: Sampled, written: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+def _by_source(sampled: ScopeFiles, written: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, int]]:
     """Return source -> its documents, how many are contained, and their words."""
     sources: dict[str, dict[str, int]] = {}
     for part, counts in zip(sampled.parts, written.values(), strict=True):

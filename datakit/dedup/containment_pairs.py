@@ -4,8 +4,7 @@ A shuffle brings the shingles of each container together with those of its candi
 are long, so these rows may have more bytes than the texts of all candidates.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +12,8 @@ import pyarrow as pa
 
 from datakit.dedup.near_duplicates import WORD_BYTES, words, words_of
 from datakit.dedup.numbered import Numbered
-from datakit.dedup.part_files import PartFiles, new_stream, part_file, save_part
-from datakit.dedup.scope_parts import NO_DOCUMENT, ScopePart, part_of
+from datakit.dedup.part_files import new_stream, part_file, save_part
+from datakit.dedup.scope_parts import NO_DOCUMENT, ScopeFiles, ScopePart
 from datakit.documents.parts import iterate_rows
 from datakit.text.shingles import batch_shingles, batches
 from lineage.tables.components import components
@@ -28,23 +27,6 @@ CONTAINED = np.dtype(
 """A document, a longer one that holds it, the words of both, and the share of its words that the longer one has."""
 COMPARED_BYTES = 24
 """A row of `compared_rows` without its shingles."""
-
-
-@dataclass(frozen=True)
-class Sampled(PartFiles):
-    """The parts of a scope, and the flat files that `sample_part` wrote below a folder."""
-
-    parts: tuple[ScopePart, ...]
-
-    @property
-    def rows(self) -> int:
-        return self.parts[-1].end
-
-    def by_part(self, numbers: np.ndarray) -> Iterator[tuple[ScopePart, np.ndarray]]:
-        """Yield each part that has one of the documents, and bool [numbers]: which it has."""
-        parts = part_of(self.parts, numbers)
-        for index in np.unique(parts).tolist():
-            yield self.parts[index], parts == index
 
 
 def spill_compared(
@@ -67,14 +49,14 @@ def spill_compared(
     return {"documents": int(rows.size), "bytes": WORD_BYTES * int(moved) + COMPARED_BYTES * int(numbers.size)}
 
 
-def compared_rows(sampled: Sampled, by_contained: Numbered, containers: Numbered, parts: Sequence[ScopePart]) -> pa.Table:
+def compared_rows(sampled: ScopeFiles, by_contained: Numbered, containers: Numbered, parts: Sequence[ScopePart]) -> pa.Table:
     """Return `container`, `number` and, as bytes of uint64, `shingles` of the documents of some parts: of a contained one for
     each of its pairs, and of a container once, where both numbers are its own.
     """
     return pa.concat_tables([_compared_rows(sampled, by_contained, containers, part) for part in parts])
 
 
-def _compared_rows(sampled: Sampled, by_contained: Numbered, containers: Numbered, part: ScopePart) -> pa.Table:
+def _compared_rows(sampled: ScopeFiles, by_contained: Numbered, containers: Numbered, part: ScopePart) -> pa.Table:
     container, number = _compared(part, by_contained, containers)
     at = np.searchsorted(sampled.load("spilled", part), number - part.first)
     stored = np.fromfile(sampled.folder / part_file("shingles", part), np.uint64)

@@ -101,7 +101,7 @@ def walk_range(rows: pa.Table, settled: int, min_jaccard: float, max_band_docume
     """
     root, high, low, number = (rows[name].to_numpy() for name in ("root", "high", "low", "number"))
     bands_of, set_of = words_of(rows["bands"]), words_of(rows["shingles"])
-    removed, kept, jaccards, not_listed = [np.array([NO_DOCUMENT])], [np.zeros(1, np.int64)], [np.zeros(1)], 0
+    removed, kept, jaccards, not_listed = list[np.ndarray](), list[np.ndarray](), list[np.ndarray](), 0
     for batch in whole_components(root):
         walk = batch[np.lexsort((low[batch], high[batch], number[batch] >= settled))]
         bands = np.stack([bands_of(row) for row in walk])
@@ -112,8 +112,7 @@ def walk_range(rows: pa.Table, settled: int, min_jaccard: float, max_band_docume
         kept.append(number[found[:, 1]])
         jaccards.append(np.array([similarity for *_, similarity in near]))
         not_listed += full
-    kept[0][:] = not_listed
-    columns = {"number": removed, "kept": kept, "jaccard": jaccards}
+    columns = {"number": [[NO_DOCUMENT], *removed], "kept": [[not_listed], *kept], "jaccard": [[0.0], *jaccards]}
     return pa.table({name: np.concatenate(arrays) for name, arrays in columns.items()})
 
 

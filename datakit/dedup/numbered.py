@@ -57,18 +57,12 @@ def numbered(
         return Numbered((_flat_file(out, name, 0, rows),), below, rows.num_rows)
     tasks = [(tuple(columns), *task) for task in tasks_of(parts)]
     sorted_parts = engine.shuffle(out, Shuffle(f"{name}-by-number", _chosen, tasks, columns[0], _in_order, count, below=below))
-    return Numbered(flat_files(out, engine, sorted_parts, name), below, sum(part.rows for part in sorted_parts))
-
-
-def flat_files(out: Shards, engine: TableEngine, parts: Sequence[Part], name: str) -> tuple[Path, ...]:
-    """Write each part as a flat file, int64 [rows, columns], for shards that run elsewhere than the engine's tasks.
-
-    uint64 columns are kept bit by bit.
-    """
-    return tuple(_flat_file(out, name, index, engine.table(out, part)) for index, part in enumerate(parts))
+    paths = tuple(_flat_file(out, name, i, engine.table(out, part)) for i, part in enumerate(sorted_parts))
+    return Numbered(paths, below, sum(part.rows for part in sorted_parts))
 
 
 def _flat_file(out: Shards, name: str, index: int, rows: pa.Table) -> Path:
+    """Write rows as int64 [rows, columns], for shards that run elsewhere than the engine's tasks."""
     path = out.folder / SCRATCH_FOLDER / f"{name}-{index:06d}.npy"
     save(path, np.stack([column.to_numpy().view(np.int64) for column in rows.columns], axis=1))
     return path

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from datakit.dedup.part_files import PartFiles
 from datakit.documents.parts import DOCUMENTS
 from datakit.documents.parts_of_tasks import parts_of_tasks, rows_of_parts, source_of
 from lineage.artifact.store import Artifact
@@ -43,6 +44,29 @@ class ScopePart:
                 f"{path} of source {self.source} has {rows} rows, the manifest of its documents says {self.rows}: "
                 "verify both artifacts"
             )
+
+
+@dataclass(frozen=True)
+class ScopeFiles(PartFiles):
+    """The parts of a scope and their flat files, of which `ids` uint64 [rows, 2] has the halves of every document's id."""
+
+    parts: tuple[ScopePart, ...]
+
+    @property
+    def rows(self) -> int:
+        return self.parts[-1].end
+
+    def part_of(self, numbers: np.ndarray) -> np.ndarray:
+        """Return int64 [numbers]: the index of the part that holds each document."""
+        return np.searchsorted([part.first for part in self.parts], numbers, side="right") - 1
+
+    def ids(self, numbers: np.ndarray) -> np.ndarray:
+        """Return uint64 [numbers, 2]: the ids of documents in any order, as two halves."""
+        parts, ids = self.part_of(numbers), np.zeros((numbers.size, 2), np.uint64)
+        for index in np.unique(parts).tolist():
+            here = parts == index
+            ids[here] = self.load("ids", self.parts[index])[numbers[here] - self.parts[index].first]
+        return ids
 
 
 def scope_parts(out: Writer, normalized: Sequence[Artifact]) -> tuple[tuple[ScopePart, ...], list[Path]]:
@@ -97,8 +121,3 @@ def tables_of_scope(out: Writer, scope: Artifact, folder: str, parts: Sequence[S
             f"{scope.name}: {folder}/ has no part {missing[0]}; it was made from other documents: materialize it again"
         )
     return [files[name] for name in wanted]
-
-
-def part_of(parts: Sequence[ScopePart], numbers: np.ndarray) -> np.ndarray:
-    """Return int64 [numbers]: the index of the part that holds each document."""
-    return np.searchsorted([part.first for part in parts], numbers, side="right") - 1

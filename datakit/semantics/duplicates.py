@@ -114,7 +114,7 @@ def find_semantic_duplicates(
     for part in parts:
         by_source[part.source] += done[f"write-{part.index:06d}"]["removed"][config.cosines.index(config.min_cosine)]
     shown = shown_pairs(config.cosines, [pair for part in done.values() for pair in part["pairs"]], config.examples)
-    out.bring(*{texts[scope.part_of(number).index] for pair in shown for number in (pair.number, pair.kept)})
+    out.bring(*{texts[scope.part_with(number).index] for pair in shown for number in (pair.number, pair.kept)})
     out.extra["semantic_duplicates"] = {
         "documents": documents,
         "clusters": [by.clusters for by in config.clusterings(documents)],

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from datakit.dedup.duplicates_table import hex_ids
 from datakit.dedup.numbered import Numbered
 from datakit.dedup.scope_parts import ScopePart
 from datakit.documents.parts import iterate_part, writing_part
@@ -36,10 +37,10 @@ def write_removed(
     is_declared = threshold == cosines.index(min_cosine)
     places = number[is_declared] - part.first
     kept_ids = np.full(part.rows, "", object)
-    kept_ids[places] = scope.ids(kept[is_declared])
+    kept_ids[places] = hex_ids(*scope.ids(kept[is_declared]).T)
     found = np.full(part.rows, np.nan)
     found[places] = cosine[is_declared]
-    ids = scope.ids(np.arange(part.first, part.end))
+    ids = hex_ids(*scope.ids(np.arange(part.first, part.end)).T)
     columns = [pa.array(ids), pa.array(kept_ids.tolist(), pa.string()), pa.array(found, mask=np.isnan(found))]
     with writing_part(folder / SEMANTIC_FOLDER / part.source / part.name, SCHEMA) as out:
         out.write(pa.Table.from_arrays(columns, schema=SCHEMA))
@@ -120,7 +121,7 @@ def example(scope: Scope, texts: Sequence[Path], pair: Pair) -> dict[str, Any]:
 
 def _opening(scope: Scope, texts: Sequence[Path], number: int) -> str:
     """Return the source of a document and its first words; characters that do not print are escaped."""
-    part = scope.part_of(number)
+    part = scope.part_with(number)
     row = number - part.first
     (text,) = [table["text"][0].as_py() for table in iterate_part(texts[part.index], ["text"], row, row + 1)]
     opening = " ".join(text[: 4 * SHOWN_CHARS].split())[:SHOWN_CHARS]

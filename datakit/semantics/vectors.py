@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from datakit.dedup.paragraphs import removed_ids
-from datakit.dedup.part_files import PartFiles, save_part
-from datakit.dedup.scope_parts import ScopePart, part_of, tables_of_sources
+from datakit.dedup.part_files import save_part
+from datakit.dedup.scope_parts import ScopeFiles, ScopePart, tables_of_sources
 from datakit.semantics.embeddings import FOLDER
 from datakit.semantics.encoder import WIDTH
 from lineage.artifact.store import Artifact
@@ -25,30 +25,12 @@ type Vectors = NDArray[np.int8]
 
 
 @dataclass(frozen=True)
-class Scope(PartFiles):
-    """The parts of a scope, and the flat files that `spill_vectors` wrote below a folder: `ids` uint64 [rows, 2]; of the n
-    documents that take part `rows` int64 [n] and `vectors` int8 [n, width].
-    """
+class Scope(ScopeFiles):
+    """What `spill_vectors` wrote: `ids`; of the n documents that take part `rows` int64 [n] and `vectors` int8 [n, width]."""
 
-    parts: tuple[ScopePart, ...]
-
-    @property
-    def rows(self) -> int:
-        return self.parts[-1].end
-
-    def part_of(self, number: int) -> ScopePart:
+    def part_with(self, number: int) -> ScopePart:
         """Return the part that holds a document."""
-        return self.parts[int(part_of(self.parts, np.array([number]))[0])]
-
-    def ids(self, numbers: np.ndarray) -> list[str]:
-        """Return the ids of documents in any order."""
-        parts = part_of(self.parts, numbers)
-        halves = np.zeros((numbers.size, 2), np.uint64)
-        for index in np.unique(parts).tolist():
-            here = parts == index
-            halves[here] = self.load("ids", self.parts[index])[numbers[here] - self.parts[index].first]
-        text = halves.astype(">u8").tobytes().hex()
-        return [text[i : i + 32] for i in range(0, len(text), 32)]
+        return self.parts[int(self.part_of(np.array([number]))[0])]
 
     def cosines(self, numbers: np.ndarray, others: np.ndarray) -> NDArray[np.float64]:
         """Return float64 [pairs]: the cosines of pairs of documents that take part."""
@@ -59,7 +41,7 @@ class Scope(PartFiles):
         return found
 
     def _vector(self, number: int) -> Vectors:
-        part = self.part_of(number)
+        part = self.part_with(number)
         return self.load("vectors", part)[np.searchsorted(self.load("rows", part), number - part.first)]
 
 

@@ -138,7 +138,7 @@ def excess(job: dict, running: list[int]) -> tuple[str, str]:
 def end_all(job: dict, running: list[int]) -> None:
     """End everything in the namespace but this process. Without a namespace, end both processes, which could start none."""
     if job["walls"] == "namespaces":
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError):  # nothing else runs
             os.kill(-1, signal.SIGKILL)
         return
     for each in running:  # our children that we have not waited for: their numbers are still in use

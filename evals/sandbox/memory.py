@@ -89,7 +89,7 @@ class MemoryGroup:
     def kills(self) -> int:
         """Return the number of processes that the kernel ended because the group was full."""
         for name in ("memory.events", "memory.oom_control"):
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(FileNotFoundError):  # the other version of cgroups has the other file
                 words = dict(line.split() for line in (self.place / name).read_text().splitlines())
                 return int(words.get("oom_kill", 0))
         return 0
@@ -111,6 +111,6 @@ def enter_group(limit: int, own: str = "/proc/self/cgroup", root: str = "/sys/fs
     for _, controllers, path in lines:
         if controllers == "memory" or (not controllers and (Path(root) / "cgroup.controllers").exists()):
             folder = "memory" if controllers else ""
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # not allowed here: the supervisor's polls are the bound
                 return MemoryGroup(Path(root, folder, path.strip("/")), limit)
     return None

@@ -13,7 +13,7 @@ from pathlib import Path, PurePath
 
 from lineage.artifact.store import LATER, Artifact
 from lineage.names import check_relative
-from lineage.storage.digests import file_digest
+from lineage.storage.digests import other_bytes
 from lineage.storage.root import Storage
 
 NOTE = ".listed.json"
@@ -69,9 +69,8 @@ def fetch_named(paths: Iterable[Path]) -> None:
 
 
 def _check(path: Path, size: int, digest: str, where: str) -> None:
-    found = path.stat().st_size, file_digest(path)
-    if found != (size, digest):
+    if has := other_bytes(path, size, digest):
         raise ValueError(
-            f"{where} has {found[0]} bytes, digest {found[1]}; its manifest lists {size} bytes, digest {digest}. "
+            f"{where} has {has}; its manifest lists {size} bytes, digest {digest}. "
             "Restore it, or delete the artifact and materialize it again"
         )

@@ -19,7 +19,7 @@ from lineage.artifact.manifest import FileEntry
 from lineage.shards.reads import FilesOf
 from lineage.shards.run import PARTIAL_SUFFIX, SCRATCH_FOLDER, SHARD_FOLDER, Written
 from lineage.shards.shared import SharedShard, SharedShards, link_or_copy
-from lineage.storage.digests import file_digest
+from lineage.storage.digests import other_bytes
 from lineage.storage.root import Storage
 
 
@@ -141,8 +141,7 @@ def _below(root: Path, files: Collection[str], paths: Iterable[Path]) -> set[str
 
 def _check(path: Path, entry: FileEntry, uri: str) -> None:
     """Raises: ValueError if a file does not have the bytes that its runner wrote."""
-    if path.stat().st_size != entry.bytes or (actual := file_digest(path)) != entry.digest:
-        has = f"{path.stat().st_size} bytes" if path.stat().st_size != entry.bytes else f"digest {actual}"
+    if has := other_bytes(path, entry.bytes, entry.digest):
         raise ValueError(changed(uri, has, f"{entry.bytes} bytes, digest {entry.digest}"))
 
 

@@ -96,6 +96,15 @@ class DigestedFile:
         return Digested(self._state.hexdigest(), self._bytes, facts.st_mtime_ns)
 
 
+def other_bytes(path: Path, size: int, digest: str) -> str:
+    """Return what a file has in place of a size and digest, as `12 bytes` or `digest ...`; "" if it has both."""
+    found = path.stat().st_size
+    if found != size:
+        return f"{found} bytes"
+    actual = file_digest(path)
+    return "" if actual == digest else f"digest {actual}"
+
+
 def file_sha256(path: Path) -> str:
     """sha256 of a file's bytes, 64 hex characters."""
     with path.open("rb") as stream:

@@ -210,7 +210,7 @@ def test_a_part_with_other_bytes_than_its_manifest_lists_is_refused(bucket: Stor
     assert held is not None
     bucket.storage.replace(address, held[:100] + bytes([held[100] ^ 1]) + held[101:])
     job = job_of(replace(bucket, scratch_folder=f"{bucket.scratch}-other"), node, fetched=False)
-    with pytest.raises(ValueError, match=r"part-00000-of-00001.parquet has \d+ bytes, digest .* its manifest lists"):
+    with pytest.raises(ValueError, match=r"part-00000-of-00001.parquet has digest .* its manifest lists"):
         run_share(node.stage, node.config, job, Share(0, 1))
 
 

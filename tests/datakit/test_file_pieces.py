@@ -10,11 +10,14 @@ import pyarrow as pa
 import pytest
 from inputs import made, printed_after_a_kill, random_texts
 
+from datakit.documents.file_pieces import cut_file
 from datakit.documents.normalize import NORMALIZE, NormalizeConfig, normalize
 from datakit.documents.sorted_runs import Cut
+from datakit.sources.remote import FILES
 from datakit.sources.source import Records
 from lineage.artifact.store import Artifact
 from lineage.build.nodes import Node
+from lineage.shards.failures import IncompleteError
 from lineage.stage import Stage
 from lineage.writing.writer import Writer
 
@@ -83,6 +86,20 @@ def test_a_single_member_is_rewritten_above_a_size_and_changes_no_byte(tmp_path:
     whole, streamed, rewritten = (normalized(tmp_path / str(i), one, cut) for i, cut in enumerate(cuts))
     assert shards(streamed, "parse") == shards(rewritten, "rewrite") == 2 and shards(rewritten, "parse") > 9
     assert {streamed.data_version, rewritten.data_version} == {whole.data_version}
+
+
+def write_broken(out: Writer, config: str) -> None:
+    (out.folder / FILES).mkdir()
+    (out.folder / FILES / "broken.bin").write_bytes(b"PAR1" + bytes(4_000))
+
+
+def test_a_large_damaged_file_has_no_cuts_and_its_reader_names_it(tmp_path: Path) -> None:
+    raw = Node(("raw",), "s", Stage("tests.broken_file", "1", write_broken), "")
+    (broken,) = made(tmp_path, raw).files()
+    assert cut_file(tmp_path, broken, Records("parquet"), 1_000) == {}
+    config = CutConfig(NormalizeConfig("s", Records("parquet"), "prose"), Cut(shard_bytes=1_000))
+    with pytest.raises(IncompleteError, match=r"parse-00000 .*broken\.bin"):
+        made(tmp_path, Node(("normalized",), "s", CUT_OTHERWISE, config, {"raw": raw}))
 
 
 @pytest.mark.slow
